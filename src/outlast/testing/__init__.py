@@ -1,0 +1,1 @@
+"""The kit for testing agents, tools and stores built on Outlast."""

@@ -1,0 +1,88 @@
+"""Fixtures for every test: a private PostgreSQL, a fresh database of each kind.
+
+Tests are coroutines where they need to be (``asyncio_mode = "auto"``), each on a loop of its own.
+``OUTLAST_TEST_POSTGRES=16`` runs them on the older of the two servers that the wheel holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+from outlast.testing.servers import EmbeddedPostgres
+
+# Examples are not timed one by one: on a shared machine that finds the neighbours, not our faults.
+hypothesis.settings.register_profile("outlast", deadline=None)
+hypothesis.settings.load_profile("outlast")
+
+# ── servers ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[EmbeddedPostgres]:
+    """One PostgreSQL for the whole run, started by the first test that asks; its commits are not flushed."""
+    with EmbeddedPostgres(
+        durable=False, version=int(os.environ.get("OUTLAST_TEST_POSTGRES", "18"))
+    ) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: EmbeddedPostgres) -> str:
+    """The name of a database with the newest schema and no rows; nobody may connect to it."""
+    url = postgres_server.create_database("outlast_template")
+    # In a thread: a session's fixture must not disturb the loop that pytest-asyncio keeps for this one.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, _migrate(url)).result()
+    return "outlast_template"
+
+
+# ── databases ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def postgres_url(postgres_server: EmbeddedPostgres, postgres_template: str) -> Iterator[str]:
+    """The URL of a PostgreSQL database of this test's own, migrated and without rows."""
+    yield from _database(postgres_server, postgres_template)
+
+
+@pytest.fixture
+def bare_postgres_url(postgres_server: EmbeddedPostgres) -> Iterator[str]:
+    """The URL of a PostgreSQL database of this test's own, without any schema."""
+    yield from _database(postgres_server, None)
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    """The URL of an SQLite database of this test's own; the file does not exist yet."""
+    return f"sqlite:///{tmp_path / 'outlast.sqlite'}"
+
+
+# ── stores ───────────────────────────────────────────────────────────────────────────────────────
+# The place for `store`: an open store, once on each database, over `postgres_url` and `sqlite_url`.
+
+
+def _database(server: EmbeddedPostgres, template: str | None) -> Iterator[str]:
+    url = server.create_database(template=template)
+    yield url
+    server.drop_database(
+        url.rpartition("/")[2]
+    )  # a few megabytes each: they do not wait for the end of the run
+
+
+async def _migrate(url: str) -> None:
+    try:
+        from outlast.opening import open_store
+    except ModuleNotFoundError:
+        return  # no store can be opened yet
+    store = open_store(url)
+    try:
+        await store.migrate()
+    finally:
+        await store.close()
