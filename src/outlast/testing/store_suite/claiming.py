@@ -1,0 +1,497 @@
+"""Sessions, claims and what a claimed task is loaded with."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+from outlast.store.records import (
+    AttemptRow,
+    Claimed,
+    Serves,
+    SessionRenewal,
+    TaskRef,
+)
+from outlast.testing.store_suite.scene import HOUR, ROUND, SECOND, Scene, changed
+
+
+class TestSessions:
+    """The verbs ``renew`` and ``retire``."""
+
+    async def test_opens_a_session(self, scene: Scene) -> None:
+        renewal = SessionRenewal(
+            session="ses_red", name="worker-red", ttl_us=31 * SECOND, serves='{"red": 17}'
+        )
+        renewed = await scene.store.renew(renewal, now=scene.now)
+        assert (renewed.alive, renewed.now, renewed.expires_at) == (True, scene.now, scene.now + 31 * SECOND)
+        assert (await scene.store.dump())["sessions"] == [
+            {
+                "id": "ses_red",
+                "name": "worker-red",
+                "serves": '{"red": 17}',
+                "started_at": scene.now,
+                "expires_at": scene.now + 31 * SECOND,
+                "lost_at": None,
+            }
+        ]
+
+    async def test_renews_it(self, scene: Scene) -> None:
+        session = await scene.session(ttl_us=31 * SECOND)
+        began = scene.now
+        scene.pass_time(7 * SECOND)
+        renewed = await scene.store.renew(
+            SessionRenewal(session=session, name="worker-red", ttl_us=37 * SECOND), now=scene.now
+        )
+        assert (renewed.alive, renewed.now, renewed.expires_at) == (True, scene.now, scene.now + 37 * SECOND)
+        [row] = (await scene.store.dump())["sessions"]
+        assert (row["started_at"], row["expires_at"]) == (began, scene.now + 37 * SECOND)
+
+    async def test_renewing_twice_at_one_moment_is_renewing_once(self, scene: Scene) -> None:
+        renewal = SessionRenewal(session="ses_red", name="worker-red", ttl_us=31 * SECOND)
+        first = await scene.store.renew(renewal, now=scene.now)
+        before = await scene.store.dump()
+        assert await scene.store.renew(renewal, now=scene.now) == first
+        assert changed(before, await scene.store.dump()) == {}
+
+    async def test_a_session_that_ran_out_is_not_yet_lost(self, scene: Scene) -> None:
+        """Running out is no loss: only the sweeper ends a session."""
+        session = await scene.session(ttl_us=31 * SECOND)
+        scene.pass_time(HOUR)
+        renewed = await scene.store.renew(
+            SessionRenewal(session=session, name="worker-red", ttl_us=31 * SECOND), now=scene.now
+        )
+        assert renewed.alive
+        assert (await scene.sweep()).sessions == ()
+
+    async def test_a_session_that_was_swept_is_not_revived(self, scene: Scene) -> None:
+        session = await scene.session(ttl_us=31 * SECOND)
+        scene.pass_time(32 * SECOND)
+        assert (await scene.sweep()).sessions == (session,)
+        before = await scene.store.dump()
+        for _ in range(2):
+            renewed = await scene.store.renew(
+                SessionRenewal(session=session, name="worker-red", ttl_us=HOUR), now=scene.now
+            )
+            assert not renewed.alive
+        assert changed(before, await scene.store.dump()) == {}
+
+    async def test_names_are_labels_only(self, scene: Scene) -> None:
+        """Two processes with one name have two sessions."""
+        for session in ("ses_red", "ses_blue"):
+            renewal = SessionRenewal(session=session, name="worker-same", ttl_us=31 * SECOND)
+            assert (await scene.store.renew(renewal, now=scene.now)).alive
+        assert len((await scene.store.dump())["sessions"]) == 2
+
+    async def test_is_by_the_databases_clock_in_production(self, scene: Scene) -> None:
+        clock = (await scene.store.health()).now
+        renewed = await scene.store.renew(
+            SessionRenewal(session="ses_red", name="worker-red", ttl_us=31 * SECOND)
+        )
+        assert clock <= renewed.now <= clock + 60 * SECOND
+        assert renewed.expires_at == renewed.now + 31 * SECOND
+
+    async def test_retires_a_session_and_its_writer_rows(self, scene: Scene) -> None:
+        """A writer's rows are those whose id is the session's id, or begins with it and a slash."""
+        session = await scene.session()
+        claimed = await scene.running(session=session)
+        other = await scene.running()
+        for writer in (session, f"{session}/2", "wr_other"):
+            batch = scene.batch(scene.writes(claimed, scene.step()), writer=writer)
+            await scene.store.flush(batch, now=scene.now)
+        await scene.write(claimed, scene.success())
+        for _ in range(2):
+            await scene.store.retire(session)
+            dump = await scene.store.dump()
+            assert session not in {row["id"] for row in dump["sessions"]}
+            assert {row["id"] for row in dump["writers"]} == {"wr_other", scene.writer}
+        assert (await scene.task(other)).state == "running"
+
+    async def test_retiring_a_session_that_never_was_is_no_error(self, scene: Scene) -> None:
+        await scene.store.retire("ses_never")
+
+    async def test_retiring_with_a_lease_strands_no_task(self, scene: Scene) -> None:
+        """A worker retires when it holds nothing any more; one that errs must not take its task with it."""
+        session = await scene.session()
+        claimed = await scene.running(session=session)
+        await scene.store.retire(session)
+        scene.pass_time(HOUR)
+        await scene.sweep()
+        assert (await scene.task(claimed)).state == "queued"
+
+
+class TestClaim:
+    """The verb ``claim``."""
+
+    async def test_answers_a_lease(self, scene: Scene) -> None:
+        record = await scene.submit(deadline_us=977 * SECOND)
+        session = await scene.session()
+        scene.pass_time(3 * SECOND)
+        reply = await scene.claim(
+            session, pools=[record.pool], serves=[Serves(agent=record.agent, version="version-5")]
+        )
+        assert (reply.now, reply.refused) == (scene.now, False)
+        assert reply.claims == (
+            Claimed(
+                tenant=record.tenant,
+                task=record.task,
+                epoch=1,
+                round=ROUND,
+                agent=record.agent,
+                version="version-5",
+                facts=0,
+                deadline_at=(await scene.task(record)).deadline_at,
+            ),
+        )
+
+    async def test_stores_the_lease_and_takes_the_queue_entry(self, scene: Scene) -> None:
+        record = await scene.submit()
+        session = await scene.session()
+        scene.pass_time(3 * SECOND)
+        await scene.claim(
+            session,
+            pools=[record.pool],
+            serves=[Serves(agent=record.agent, version="version-5")],
+            config="config-9",
+        )
+        assert await scene.rows("leases", record) == [
+            {
+                "tenant": record.tenant,
+                "task": record.task,
+                "epoch": 1,
+                "round": ROUND,
+                "session": session,
+                "version": "version-5",
+                "config": "config-9",
+                "started_at": scene.now,
+            }
+        ]
+        assert await scene.rows("queue", record) == []
+        task = await scene.task(record)
+        assert (task.state, task.epoch, task.version, task.attempts) == ("running", 1, "version-5", 1)
+
+    async def test_shows_the_running_attempt_and_its_event(self, scene: Scene) -> None:
+        record = await scene.submit()
+        await scene.store.renew(
+            SessionRenewal(session="ses_red", name="worker-red", ttl_us=31 * SECOND), now=scene.now
+        )
+        scene.pass_time(3 * SECOND)
+        serves = [Serves(agent=record.agent, version="version-5")]
+        await scene.claim("ses_red", pools=[record.pool], serves=serves, config="config-9")
+        assert await scene.store.read_attempts(record_ref(record)) == [
+            AttemptRow(
+                epoch=1,
+                round=ROUND,
+                session="ses_red",
+                worker="worker-red",
+                version="version-5",
+                config="config-9",
+                started_at=scene.now,
+                ended_at=None,
+                end=None,
+            )
+        ]
+        [event] = await scene.events(record, after=1)
+        assert (event.number, event.kind, event.epoch, event.at) == (2, "attempt.started", 1, scene.now)
+        assert json.loads(event.data) == {"worker": "worker-red", "version": "version-5"}
+
+    async def test_each_task_is_claimed_once(self, scene: Scene) -> None:
+        record = await scene.submit()
+        await scene.claim_task(record)
+        again = await scene.claim(
+            await scene.session(),
+            pools=[record.pool],
+            serves=[Serves(agent=record.agent, version="version-77")],
+            limit=10,
+        )
+        assert (again.claims, again.refused) == ((), False)
+
+    async def test_every_claim_has_a_higher_epoch(self, scene: Scene) -> None:
+        record = await scene.submit()
+        epochs = []
+        for _ in range(3):
+            claimed = await scene.claim_task(record)
+            await scene.write(claimed, scene.release())
+            epochs.append(claimed.epoch)
+        assert epochs == sorted(set(epochs))
+        assert [a.epoch for a in await scene.store.read_attempts(record_ref(record))] == epochs
+
+    async def test_is_refused_to_a_session_that_was_swept(self, scene: Scene) -> None:
+        record = await scene.submit()
+        session = await scene.session(ttl_us=31 * SECOND)
+        scene.pass_time(32 * SECOND)
+        await scene.sweep()
+        before = await scene.store.dump()
+        reply = await scene.claim(
+            session, pools=[record.pool], serves=[Serves(agent=record.agent, version="v")]
+        )
+        assert (reply.refused, reply.claims) == (True, ())
+        assert changed(before, await scene.store.dump()) == {}
+
+    async def test_is_refused_to_a_session_that_was_never_opened_or_has_retired(self, scene: Scene) -> None:
+        record = await scene.submit()
+        retired = await scene.session()
+        await scene.store.retire(retired)
+        for session in ("ses_never", retired):
+            reply = await scene.claim(
+                session, pools=[record.pool], serves=[Serves(agent=record.agent, version="v")]
+            )
+            assert (reply.refused, reply.claims) == (True, ())
+        assert (await scene.task(record)).state == "queued"
+
+    async def test_takes_at_most_its_limit_oldest_first(self, scene: Scene) -> None:
+        records = [scene.submission(agent="agent-x", pool="pool-x") for _ in range(5)]
+        for record in records:
+            await scene.accept([record])
+        session = await scene.session()
+        serves = [Serves(agent="agent-x", version="version-5")]
+        got = [
+            [c.task for c in (await scene.claim(session, pools=["pool-x"], serves=serves, limit=n)).claims]
+            for n in (2, 0, 2, 7, 7)
+        ]
+        names = [record.task for record in records]
+        assert got == [names[:2], [], names[2:4], names[4:], []]
+
+    async def test_a_batch_is_claimed_in_its_order(self, scene: Scene) -> None:
+        records = [scene.submission(agent="agent-x", pool="pool-x") for _ in range(9)]
+        await scene.accept(records)
+        serves = [Serves(agent="agent-x", version="version-5")]
+        reply = await scene.claim(await scene.session(), pools=["pool-x"], serves=serves, limit=9)
+        assert [claimed.task for claimed in reply.claims] == [record.task for record in records]
+
+    async def test_higher_priority_goes_first_within_a_tenant(self, scene: Scene) -> None:
+        records = [scene.submission(agent="agent-x", pool="pool-x", priority=p) for p in (5, -2, 9, 0, 9)]
+        await scene.accept(records)
+        session = await scene.session()
+        serves = [Serves(agent="agent-x", version="version-5")]
+        order = []
+        for _ in records:
+            [claimed] = (await scene.claim(session, pools=["pool-x"], serves=serves)).claims
+            order.append(claimed.task)
+        assert order == [records[i].task for i in (2, 4, 0, 3, 1)]
+
+    async def test_tenants_take_turns_whatever_their_backlogs(self, scene: Scene) -> None:
+        for tenant, count in (("tenant-big", 30), ("tenant-small", 3), ("tenant-late", 3)):
+            await scene.accept(
+                [scene.submission(tenant=tenant, agent="agent-x", pool="pool-x") for _ in range(count)]
+            )
+        serves = [Serves(agent="agent-x", version="version-5")]
+        reply = await scene.claim(await scene.session(), pools=["pool-x"], serves=serves, limit=9)
+        assert Counter(claimed.tenant for claimed in reply.claims) == {
+            "tenant-big": 3,
+            "tenant-small": 3,
+            "tenant-late": 3,
+        }
+
+    async def test_tenants_take_turns_across_claims(self, scene: Scene) -> None:
+        for tenant, count in (("tenant-big", 30), ("tenant-small", 4)):
+            await scene.accept(
+                [scene.submission(tenant=tenant, agent="agent-x", pool="pool-x") for _ in range(count)]
+            )
+        session, serves = await scene.session(), [Serves(agent="agent-x", version="version-5")]
+        taken: Counter[str] = Counter()
+        for _ in range(8):
+            [claimed] = (await scene.claim(session, pools=["pool-x"], serves=serves)).claims
+            taken[claimed.tenant] += 1
+        assert taken == {"tenant-big": 4, "tenant-small": 4}
+
+    async def test_a_tenant_with_more_lanes_gets_no_more_turns(self, scene: Scene) -> None:
+        """Turns are by tenant: splitting a backlog over agents and priorities buys nothing."""
+        await scene.accept(
+            [
+                scene.submission(tenant="tenant-big", agent=f"agent-{i % 4}", pool="pool-x", priority=i % 3)
+                for i in range(24)
+            ]
+        )
+        await scene.accept(
+            [scene.submission(tenant="tenant-small", agent="agent-0", pool="pool-x") for _ in range(6)]
+        )
+        serves = [Serves(agent=f"agent-{i}", version="version-5") for i in range(4)]
+        reply = await scene.claim(await scene.session(), pools=["pool-x"], serves=serves, limit=8)
+        assert Counter(c.tenant for c in reply.claims) == {"tenant-big": 4, "tenant-small": 4}
+
+    async def test_one_tenants_high_priority_does_not_pass_another_tenants_turn(self, scene: Scene) -> None:
+        await scene.accept(
+            [
+                scene.submission(tenant="tenant-loud", agent="agent-x", pool="pool-x", priority=99)
+                for _ in range(9)
+            ]
+        )
+        await scene.accept(
+            [
+                scene.submission(tenant="tenant-meek", agent="agent-x", pool="pool-x", priority=1)
+                for _ in range(3)
+            ]
+        )
+        serves = [Serves(agent="agent-x", version="version-5")]
+        reply = await scene.claim(await scene.session(), pools=["pool-x"], serves=serves, limit=6)
+        assert Counter(c.tenant for c in reply.claims) == {"tenant-loud": 3, "tenant-meek": 3}
+
+    async def test_no_slot_idles_while_something_is_runnable(self, scene: Scene) -> None:
+        """A tenant alone takes every slot."""
+        await scene.accept([scene.submission(agent="agent-x", pool="pool-x") for _ in range(120)])
+        await scene.accept([scene.submission(tenant="tenant-b", agent="agent-x", pool="pool-x")])
+        serves = [Serves(agent="agent-x", version="version-5")]
+        reply = await scene.claim(await scene.session(), pools=["pool-x"], serves=serves, limit=100)
+        assert len(reply.claims) == 100
+
+    async def test_looks_only_into_its_pools_and_agents(self, scene: Scene) -> None:
+        record = await scene.submit()
+        other = await scene.submit()
+        session = await scene.session()
+        serves = [Serves(agent=record.agent, version="version-5")]
+        for pools, served in (
+            ([other.pool], serves),
+            ([], serves),
+            ([record.pool], []),
+            ([record.pool], [Serves(agent=other.agent, version="version-5")]),
+        ):
+            assert (await scene.claim(session, pools=pools, serves=served, limit=9)).claims == ()
+        for row in (record, other):
+            assert ((await scene.task(row)).state, (await scene.task(row)).attempts) == ("queued", 0)
+        reply = await scene.claim(session, pools=[other.pool, record.pool], serves=serves, limit=9)
+        assert [claimed.task for claimed in reply.claims] == [record.task]
+
+    async def test_binds_an_unbound_task_to_the_default_version(self, scene: Scene) -> None:
+        record = await scene.submit()
+        serves = [
+            Serves(agent=record.agent, version="version-8", default=False),
+            Serves(agent=record.agent, version="version-7", default=True),
+            Serves(agent=record.agent, version="version-9", default=False),
+        ]
+        reply = await scene.claim(await scene.session(), pools=[record.pool], serves=serves)
+        assert [claimed.version for claimed in reply.claims] == ["version-7"]
+        assert (await scene.task(record)).version == "version-7"
+
+    async def test_leaves_an_unbound_task_where_no_default_is_served(self, scene: Scene) -> None:
+        record = await scene.submit()
+        serves = [Serves(agent=record.agent, version="version-8", default=False)]
+        reply = await scene.claim(await scene.session(), pools=[record.pool], serves=serves)
+        assert reply.claims == ()
+        assert ((await scene.task(record)).version, (await scene.task(record)).attempts) == ("", 0)
+
+    async def test_a_version_asked_for_is_kept_to(self, scene: Scene) -> None:
+        record = await scene.submit(version="version-8")
+        session = await scene.session()
+        other = await scene.claim(
+            session, pools=[record.pool], serves=[Serves(agent=record.agent, version="version-7")]
+        )
+        assert other.claims == ()
+        assert (await scene.task(record)).attempts == 0
+        right = await scene.claim(
+            session,
+            pools=[record.pool],
+            serves=[Serves(agent=record.agent, version="version-8", default=False)],
+        )
+        assert [claimed.version for claimed in right.claims] == ["version-8"]
+
+    async def test_a_task_stays_with_the_version_that_first_claimed_it(self, scene: Scene) -> None:
+        record = await scene.submit()
+        claimed = await scene.claim_task(record, version="version-7")
+        await scene.write(claimed, scene.release())
+        session = await scene.session()
+        newer = [Serves(agent=record.agent, version="version-8")]
+        older = [Serves(agent=record.agent, version="version-7", default=False)]
+        assert (await scene.claim(session, pools=[record.pool], serves=newer)).claims == ()
+        assert (await scene.task(record)).version == "version-7"
+        assert len((await scene.claim(session, pools=[record.pool], serves=older)).claims) == 1
+
+    async def test_a_bound_task_stays_bound_when_its_worker_is_lost(self, scene: Scene) -> None:
+        record = await scene.submit()
+        claimed = await scene.claim_task(record, version="version-7")
+        await scene.lose(claimed)
+        session = await scene.session()
+        newer = [Serves(agent=record.agent, version="version-8")]
+        older = [Serves(agent=record.agent, version="version-7", default=False)]
+        assert (await scene.claim(session, pools=[record.pool], serves=newer)).claims == ()
+        assert len((await scene.claim(session, pools=[record.pool], serves=older)).claims) == 1
+
+    async def test_tasks_of_a_version_that_nobody_serves_stand_before_nobody(self, scene: Scene) -> None:
+        await scene.accept(
+            [scene.submission(agent="agent-x", pool="pool-x", version="gone") for _ in range(200)]
+        )
+        record = await scene.submit(agent="agent-x", pool="pool-x")
+        serves = [Serves(agent="agent-x", version="version-5")]
+        reply = await scene.claim(await scene.session(), pools=["pool-x"], serves=serves)
+        assert [claimed.task for claimed in reply.claims] == [record.task]
+
+    async def test_one_task_id_in_two_tenants_is_two_tasks(self, scene: Scene) -> None:
+        first = await scene.submit(tenant="tenant-blue")
+        second = replace(scene.submission(tenant="tenant-red"), task=first.task, agent=first.agent)
+        await scene.accept([second])
+        claimed = await scene.claim_task(second)
+        assert (claimed.tenant, claimed.task) == ("tenant-red", first.task)
+        assert (await scene.task(first)).state == "queued"
+        assert (await scene.task(second)).state == "running"
+
+    async def test_is_by_the_databases_clock_in_production(self, scene: Scene) -> None:
+        record = await scene.submit()
+        session = await scene.session(ttl_us=HOUR)
+        request_at = (await scene.store.health()).now
+        reply = await Scene(store=scene.store, now=None).claim(  # type: ignore[arg-type]
+            session, pools=[record.pool], serves=[Serves(agent=record.agent, version="version-5")]
+        )
+        assert request_at <= reply.now <= request_at + 60 * SECOND
+        assert len(reply.claims) == 1
+
+
+class TestLoad:
+    """The verb ``load``."""
+
+    async def test_answers_input_and_journal_in_the_order_asked(self, scene: Scene) -> None:
+        first, second = await scene.running(), await scene.running()
+        await scene.write(first, scene.step("b", position=8), scene.step("a", position=9))
+        await scene.write(first, scene.step("c", position=5))
+        loaded = await scene.store.load([second, first])
+        assert [(one.tenant, one.task) for one in loaded] == [
+            (second.tenant, second.task),
+            (first.tenant, first.task),
+        ]
+        assert loaded[0].operations == ()
+        assert [row.key for row in loaded[1].operations] == ["c", "b", "a"]
+        for claimed, one in ((second, loaded[0]), (first, loaded[1])):
+            [inputs] = await scene.rows("inputs", claimed)
+            assert (one.input, one.user, one.trace) == (
+                inputs["input"],
+                inputs["user_name"],
+                inputs["trace"],
+            )
+            assert one.submitted_at == inputs["submitted_at"]
+            assert (one.failures, one.attempts) == (0, 0)
+
+    async def test_operations_are_those_that_views_show(self, scene: Scene) -> None:
+        claimed = await scene.running(deadline_us=977 * SECOND)
+        key = await scene.called(claimed, "succeeded")
+        await scene.write(claimed, scene.timer(due_in_us=13 * SECOND))
+        [loaded] = await scene.store.load([claimed])
+        assert loaded.operations[0] == await scene.operation(claimed, key)
+        assert len(loaded.operations) == 2
+
+    async def test_counts_attempts_that_ended_and_those_that_failed(self, scene: Scene) -> None:
+        record = await scene.submit()
+        await scene.write(await scene.claim_task(record), scene.release())
+        claimed = await scene.claim_task(record)
+        await scene.write(claimed, scene.failure(task_state="queued", error=None))
+        claimed = await scene.claim_task(record)
+        await scene.lose(claimed)
+        claimed = await scene.claim_task(record)
+        [loaded] = await scene.store.load([claimed])
+        assert (loaded.failures, loaded.attempts) == (1, 3)
+
+    async def test_does_not_find_a_task_under_another_tenant(self, scene: Scene) -> None:
+        """What it does instead is open: an error, or nothing there; never the other tenant's input."""
+        claimed = await scene.running()
+        foreign = replace(claimed, tenant="tenant-other")
+        try:
+            loaded = await scene.store.load([foreign])
+        except Exception:
+            return  # of whatever class
+        assert loaded == []
+
+    async def test_of_nothing_is_nothing(self, scene: Scene) -> None:
+        assert await scene.store.load([]) == []
+
+
+def record_ref(of: object) -> TaskRef:
+    """Name the task of anything that has a tenant and a task."""
+    return TaskRef(tenant=of.tenant, task=of.task)  # type: ignore[attr-defined]

@@ -1,0 +1,408 @@
+"""A scene: small situations built through the contract's own verbs, out of values that are all different.
+
+A column that is written into another's place shows at once, because no two values that a scene makes are
+equal unless a test says so. Time is virtual: every verb that takes ``now`` gets the scene's, which moves only
+by ``pass_time``. The exception is ``submit``, which the contract gives no ``now``: acceptance and deadlines
+are by the database's own clock, a little later than the scene's beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Protocol
+
+import pytest
+
+from outlast.core import ids
+from outlast.core.operation import OperationState
+from outlast.store.contract import Store
+from outlast.store.records import (
+    Batch,
+    Claimed,
+    ClaimReply,
+    ClaimRequest,
+    CommitIntent,
+    EndAttempt,
+    Entry,
+    EventCursor,
+    EventRow,
+    Flushed,
+    NewEvent,
+    OperationFilter,
+    OperationRow,
+    RecordOperation,
+    RecordOutcome,
+    Serves,
+    SessionRenewal,
+    Settlement,
+    Submission,
+    Submitted,
+    SweepRequest,
+    Swept,
+    TaskRef,
+    TaskRow,
+    TaskWrites,
+)
+
+SECOND = 1_000_000
+HOUR = 3600 * SECOND
+ROUND = 1
+"""The number of a task's first round."""
+
+Dump = dict[str, list[dict[str, Any]]]
+
+
+class Backdoor(Protocol):
+    """Raw SQL beside the store, for what the contract must make impossible."""
+
+    dialect: str
+    """``postgres``, ``sqlite``, or the name of a third database."""
+
+    async def run(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run one statement in a transaction of its own, table names unqualified; answer its rows."""
+        ...
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
+        """Open a transaction on a connection that ``Store.submit`` takes as ``connection``.
+
+        It is committed at the end of the block and rolled back when the block raises.
+        """
+        ...
+
+
+Reopen = Callable[[], Awaitable[Store]]
+"""Open one more store on the same database, as another process would; closed by the fixture."""
+
+
+class Refused:
+    """Demand that a block raises an error of whatever class, with a text; ``what`` is for the reader."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    async def __aenter__(self) -> None:
+        """Begin the block."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        assert error is not None, f"not refused: {self._what}"
+        if not isinstance(error, Exception):
+            return False
+        assert str(error).strip(), f"{self._what}: refused without a word ({type(error).__name__})"
+        return True
+
+
+refused = Refused
+
+
+def changed(before: Dump, after: Dump, *, ignoring: Sequence[str] = ("writers",)) -> dict[str, object]:
+    """Answer what differs between two dumps by table: rows gone and rows come."""
+    found: dict[str, object] = {}
+    for table in sorted(before.keys() | after.keys()):
+        if table in ignoring:
+            continue
+        was, now = before.get(table, []), after.get(table, [])
+        gone = [row for row in was if row not in now]
+        come = [row for row in now if row not in was]
+        if gone or come:
+            found[table] = {"gone": gone, "come": come}
+    return found
+
+
+@dataclass
+class Scene:
+    """One test's world: a store, a virtual clock, and a source of values that never repeat."""
+
+    store: Store
+    now: int
+    tenant: str = "tenant-green"
+    writer: str = "wr_scene"
+    _last: int = 7000
+    _batches: dict[str, int] = field(default_factory=dict)
+    _submitted: dict[tuple[str, str], Submission] = field(default_factory=dict)
+
+    # -- values ----------------------------------------------------------------------------------------
+
+    def number(self) -> int:
+        """Answer a number that this scene has not answered before."""
+        self._last += 13
+        return self._last
+
+    def text(self, label: str) -> str:
+        """Answer JSON text that no other value of the scene equals."""
+        return f'{{"{label}": {self.number()}}}'
+
+    def pass_time(self, us: int) -> int:
+        """Move the scene's clock and answer it."""
+        self.now += us
+        return self.now
+
+    # -- tasks -----------------------------------------------------------------------------------------
+
+    def submission(self, **changes: Any) -> Submission:
+        """Make a task's record; ids rise, every other value is new. An agent of its own unless given."""
+        n = self.number()
+        record = Submission(
+            tenant=self.tenant,
+            task=ids.new_id(ids.TASK, 1_700_000_000_000 + n, n),
+            key=f"key-{self.number()}",
+            request_digest=f"digest-{self.number()}",
+            agent=f"agent-{self.number()}",
+            pool=f"pool-{self.number()}",
+            priority=3,
+            input=self.text("input"),
+            user=f"user-{self.number()}",
+            trace=f"trace-{self.number()}",
+        )
+        return replace(record, **changes)
+
+    async def submit(self, **changes: Any) -> Submission:
+        """Have a new task accepted."""
+        record = self.submission(**changes)
+        assert await self.store.submit([record]) == [Submitted(kind="accepted", task=record.task)]
+        self.remember(record)
+        return record
+
+    async def accept(self, records: Sequence[Submission]) -> None:
+        """Have these accepted, in this order, in one batch."""
+        verdicts = await self.store.submit(records)
+        assert [verdict.kind for verdict in verdicts] == ["accepted"] * len(records)
+        self.remember(*records)
+
+    def remember(self, *records: Submission) -> None:
+        """Know tasks that a test has submitted by itself, so that ``claim_task`` finds them."""
+        self._submitted.update({(record.tenant, record.task): record for record in records})
+
+    async def task(self, of: Any) -> TaskRow:
+        """Read one task, named by anything that has a tenant and a task."""
+        rows = await self.store.read_tasks([TaskRef(tenant=of.tenant, task=of.task)])
+        assert len(rows) == 1
+        return rows[0]
+
+    async def events(self, of: Any, after: int = 0) -> list[EventRow]:
+        """Read a task's events."""
+        return await self.store.read_events([EventCursor(tenant=of.tenant, task=of.task, after=after)])
+
+    async def kinds(self, of: Any, after: int = 0) -> list[str]:
+        """Read the kinds of a task's events."""
+        return [event.kind for event in await self.events(of, after)]
+
+    async def operation(self, of: Any, key: str) -> OperationRow:
+        """Read one operation."""
+        rows = await self.store.list_operations(OperationFilter(tenant=of.tenant, task=of.task, key=key))
+        assert len(rows) == 1
+        return rows[0]
+
+    async def rows(self, table: str, of: Any) -> list[dict[str, Any]]:
+        """Read a task's rows of a table out of a dump."""
+        dump = await self.store.dump()
+        name = "id" if table == "tasks" else "task"
+        return [row for row in dump[table] if (row["tenant"], row[name]) == (of.tenant, of.task)]
+
+    # -- sessions, claims, sweeps ----------------------------------------------------------------------
+
+    async def session(self, ttl_us: int = 60 * SECOND, session: str | None = None) -> str:
+        """Open a session, or renew the one given."""
+        n = self.number()
+        session = session or ids.new_id(ids.SESSION, 1_700_000_000_000 + n, n)
+        renewed = await self.store.renew(
+            SessionRenewal(session=session, name=f"worker-{self.number()}", ttl_us=ttl_us), now=self.now
+        )
+        assert renewed.alive
+        return session
+
+    async def claim(
+        self,
+        session: str,
+        *,
+        pools: Sequence[str],
+        serves: Sequence[Serves],
+        limit: int = 1,
+        config: str | None = None,
+    ) -> ClaimReply:
+        """Claim."""
+        request = ClaimRequest(
+            session=session,
+            pools=tuple(pools),
+            serves=tuple(serves),
+            limit=limit,
+            config=config if config is not None else f"config-{self.number()}",
+        )
+        return await self.store.claim(request, now=self.now)
+
+    async def claim_task(
+        self, of: Any, *, session: str | None = None, ttl_us: int = 60 * SECOND, version: str = "version-77"
+    ) -> Claimed:
+        """Claim this very task, the only one of its agent in its pool; under a new session unless given."""
+        record = self._submitted[of.tenant, of.task]
+        session = session or await self.session(ttl_us)
+        reply = await self.claim(
+            session,
+            pools=[record.pool],
+            serves=[Serves(agent=record.agent, version=record.version or version)],
+        )
+        assert [claimed.task for claimed in reply.claims] == [record.task]
+        return reply.claims[0]
+
+    async def running(
+        self, *, session: str | None = None, ttl_us: int = 60 * SECOND, **changes: Any
+    ) -> Claimed:
+        """Submit a task and claim it."""
+        return await self.claim_task(await self.submit(**changes), session=session, ttl_us=ttl_us)
+
+    async def sweep(self, **changes: Any) -> Swept:
+        """Sweep at the scene's time."""
+        return await self.store.sweep(SweepRequest(**changes), now=self.now)
+
+    async def lose(self, claimed: Claimed, **sweeping: Any) -> Swept:
+        """Let a minute and a second pass, so that sessions of a minute are over, and sweep."""
+        self.pass_time(61 * SECOND)
+        return await self.sweep(**sweeping)
+
+    # -- the journal -----------------------------------------------------------------------------------
+
+    def batch(self, *writes: TaskWrites, writer: str | None = None) -> Batch:
+        """Number the next batch of a writer."""
+        writer = writer or self.writer
+        number = self._batches[writer] = self._batches.get(writer, 0) + 1
+        return Batch(writer=writer, number=number, writes=writes)
+
+    @staticmethod
+    def writes(claimed: Claimed, *entries: Entry) -> TaskWrites:
+        """Entries of a claimed task."""
+        return TaskWrites(tenant=claimed.tenant, task=claimed.task, epoch=claimed.epoch, entries=entries)
+
+    async def flush(self, claimed: Claimed, *entries: Entry) -> Flushed:
+        """Write entries of one task in one batch."""
+        [verdict] = await self.store.flush(self.batch(self.writes(claimed, *entries)), now=self.now)
+        return verdict
+
+    async def write(self, claimed: Claimed, *entries: Entry) -> Flushed:
+        """Write entries of one task, all of which must be accepted."""
+        verdict = await self.flush(claimed, *entries)
+        assert (verdict.kind, verdict.refusals) == ("accepted", ())
+        return verdict
+
+    def event(self, kind: str = "progress") -> NewEvent:
+        """Make an event."""
+        return NewEvent(kind=kind, data=self.text("event"))
+
+    def step(self, key: str | None = None, **changes: Any) -> RecordOperation:
+        """Make the record of a finished step."""
+        record = RecordOperation(
+            key=key or f"step-{self.number()}",
+            position=self.number(),
+            kind="step",
+            name=f"name-{self.number()}",
+            state="succeeded",
+            request=f"request-{self.number()}",
+            arguments=self.text("arguments"),
+            result=self.text("result"),
+        )
+        return replace(record, **changes)
+
+    def planned(self, intent: CommitIntent, **changes: Any) -> RecordOperation:
+        """Make the record that puts a call on record before its intent."""
+        record = RecordOperation(
+            key=intent.key,
+            position=intent.position,
+            kind=intent.kind,
+            name=intent.name,
+            state="planned",
+            request=intent.request,
+            arguments=intent.arguments,
+        )
+        return replace(record, **changes)
+
+    def timer(self, key: str | None = None, **changes: Any) -> RecordOperation:
+        """Make the record of a running timer; give ``due_in_us`` or ``due_at``."""
+        return self.step(
+            key or f"timer-{self.number()}", kind="timer", state="running", result=None, **changes
+        )
+
+    def intent(self, key: str | None = None, **changes: Any) -> CommitIntent:
+        """Make a first intent of a tool call."""
+        record = CommitIntent(
+            key=key or f"call-{self.number()}",
+            position=self.number(),
+            kind="tool",
+            name=f"tool-{self.number()}",
+            request=f"request-{self.number()}",
+            decision=f"decision-{self.number()}",
+            effect="keyed",
+            arguments=self.text("arguments"),
+            timeout_us=10 * SECOND,
+        )
+        return replace(record, **changes)
+
+    async def outcome(
+        self, of: Any, key: str, state: OperationState, *, settled_by: str | None = None, **changes: Any
+    ) -> RecordOutcome:
+        """Make the outcome that fits the operation as it stands."""
+        row = await self.operation(of, key)
+        record = RecordOutcome(
+            key=key,
+            attempt=row.attempt,
+            turn=row.turn,
+            state=state,
+            result=self.text("result") if state == "succeeded" else None,
+            error=self.text("error") if state in ("failed", "unknown") else None,
+            settled_by=settled_by,
+        )
+        return replace(record, **changes)
+
+    async def called(self, claimed: Claimed, state: OperationState = "running", **changes: Any) -> str:
+        """Commit an intent and, unless the state is running, its outcome; answer the operation's key."""
+        intent = self.intent(**changes)
+        await self.write(claimed, intent)
+        if state != "running":
+            await self.write(claimed, await self.outcome(claimed, intent.key, state))
+        return intent.key
+
+    # -- endings and settlements -----------------------------------------------------------------------
+
+    def success(self, **changes: Any) -> EndAttempt:
+        """End as succeeded."""
+        end = EndAttempt(attempt_end="succeeded", task_state="succeeded", result=self.text("result"))
+        return replace(end, **changes)
+
+    def failure(self, **changes: Any) -> EndAttempt:
+        """End as failed."""
+        return replace(
+            EndAttempt(attempt_end="failed", task_state="failed", error=self.text("error")), **changes
+        )
+
+    def suspension(self, reason: str, **changes: Any) -> EndAttempt:
+        """Suspend for a reason."""
+        return replace(EndAttempt(attempt_end="suspended", task_state="waiting", reason=reason), **changes)
+
+    def release(self, **changes: Any) -> EndAttempt:
+        """Give the task back to the queue."""
+        return replace(EndAttempt(attempt_end="released", task_state="queued"), **changes)
+
+    def settlement(self, of: Any, key: str, verdict: Any = "happened", **changes: Any) -> Settlement:
+        """Make a person's settlement."""
+        n = self.number()
+        record = Settlement(
+            tenant=of.tenant,
+            task=of.task,
+            key=key,
+            verdict=verdict,
+            by=f"person:ann-{n}",
+            reason=f"reason-{self.number()}",
+            result=self.text("result") if verdict == "happened" else None,
+            evidence=self.text("evidence"),
+        )
+        return replace(record, **changes)
+
+
+@pytest.fixture
+async def scene(store: Store) -> Scene:
+    """A scene over the ``store`` fixture, its clock at the database's."""
+    health = await store.health()
+    assert health.reachable
+    return Scene(store=store, now=health.now)

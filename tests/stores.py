@@ -1,0 +1,165 @@
+"""Every store there is, opened on a database of the test's own, and a way past each.
+
+``from tests.stores import *`` in a conftest gives its tests ``store_kind``, ``store``, ``backdoor`` and
+``reopen`` as ``outlast.testing.store_suite`` asks for them. Stores are imported when a test asks for one, so
+that a fault in one of them does not take the other's tests with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import apsw
+import asyncpg
+import pytest
+
+from outlast.store.contract import Store
+from outlast.testing.store_suite.scene import Backdoor, Reopen
+
+__all__ = ["STORES", "backdoor", "database_url", "new_store", "reopen", "store", "store_kind"]
+
+STORES = ("sqlite-file", "sqlite-memory", "postgres")
+
+
+# ── ways past ────────────────────────────────────────────────────────────────────────────────────
+
+
+class PostgresBackdoor:
+    """Connections of the tests' own."""
+
+    dialect = "postgres"
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    @asynccontextmanager
+    async def connect(self) -> AsyncIterator[Any]:
+        """Connect for the length of the block; unqualified names are Outlast's."""
+        connection = await asyncpg.connect(self._url)
+        try:
+            await connection.execute("set search_path to outlast, public")
+            yield connection
+        finally:
+            await connection.close(timeout=10)
+
+    async def run(self, sql: str) -> list[tuple[Any, ...]]:
+        async with self.connect() as connection:
+            return [tuple(row) for row in await connection.fetch(sql)]
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        # As an application has it: Outlast's schema is not on its search path.
+        connection = await asyncpg.connect(self._url)
+        try:
+            async with connection.transaction():
+                yield connection
+        finally:
+            await connection.close(timeout=10)
+
+
+class SqliteBackdoor:
+    """A second connection to the same file, or the store's own to a database in memory."""
+
+    dialect = "sqlite"
+
+    def __init__(self, connect: Callable[[], AbstractAsyncContextManager[apsw.Connection]]) -> None:
+        self._connect = connect
+
+    async def run(self, sql: str) -> list[tuple[Any, ...]]:
+        async with self._connect() as connection:
+            with connection:
+                return list(connection.execute(sql))
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        async with self._connect() as connection:
+            connection.execute("begin immediate")
+            try:
+                yield connection
+            except BaseException:
+                connection.execute("rollback")
+                raise
+            connection.execute("commit")
+
+
+@asynccontextmanager
+async def _file(path: str) -> AsyncIterator[apsw.Connection]:
+    connection = apsw.Connection(path)
+    try:
+        connection.set_busy_timeout(10_000)
+        yield connection
+    finally:
+        connection.close()
+
+
+# ── fixtures ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture(params=STORES)
+def store_kind(request: pytest.FixtureRequest) -> str:
+    """Which store this test runs on."""
+    return str(request.param)
+
+
+@pytest.fixture
+def database_url(store_kind: str, request: pytest.FixtureRequest) -> str:
+    """The URL of a database of this test's own; nothing need be in it yet."""
+    if store_kind == "sqlite-memory":
+        return MEMORY
+    return str(request.getfixturevalue({"sqlite-file": "sqlite_url", "postgres": "postgres_url"}[store_kind]))
+
+
+MEMORY = "sqlite://:memory:"
+
+
+def new_store(url: str) -> Store:
+    """Make a store on a database, neither migrated nor opened."""
+    if url.startswith("postgresql:"):
+        from outlast.store.postgres import PostgresStore
+
+        return PostgresStore(url)
+    from outlast.store.sqlite import SqliteStore
+
+    if url == MEMORY:
+        return SqliteStore(url, executor="inline")
+    return SqliteStore(url)
+
+
+@pytest.fixture
+async def store(database_url: str) -> AsyncIterator[Store]:
+    """A migrated, opened store; closed afterwards."""
+    made = new_store(database_url)
+    try:
+        await made.migrate()
+        await made.open()
+        yield made
+    finally:
+        await made.close()
+
+
+@pytest.fixture
+def backdoor(store_kind: str, database_url: str, store: Store) -> Backdoor:
+    """Raw SQL beside ``store``."""
+    if store_kind == "postgres":
+        return PostgresBackdoor(database_url)
+    if store_kind == "sqlite-file":
+        return SqliteBackdoor(lambda: _file(database_url.removeprefix("sqlite:///")))
+    raise NotImplementedError
+
+
+@pytest.fixture
+async def reopen(store_kind: str, database_url: str) -> AsyncIterator[Reopen]:
+    """Open more stores on the database of ``store``, as other processes would; skip where none can be."""
+    if store_kind == "sqlite-memory":
+        pytest.skip("a database in memory belongs to one store")
+    async with AsyncExitStack() as stack:
+
+        async def again() -> Store:
+            made = new_store(database_url)
+            stack.push_async_callback(made.close)
+            await made.open()
+            return made
+
+        yield again
