@@ -1,0 +1,352 @@
+"""Every public error of Outlast, with a stable code each.
+
+    OutlastError
+    ├── InvalidRequest            what the caller sent cannot be accepted; nothing was stored
+    │   ├── InvalidKey            an idempotency key, id or name breaks its rules
+    │   ├── InvalidInput          the input does not fit the agent's or tool's signature
+    │   ├── Unserializable        a value that JSON cannot hold
+    │   └── ValueTooLarge         a value over its documented bound
+    ├── NotFound                  no such thing in this tenant
+    │   ├── TaskNotFound
+    │   ├── OperationNotFound
+    │   └── AgentNotFound
+    ├── Conflict                  the request disagrees with what is recorded
+    │   ├── IdempotencyConflict   same key, other request
+    │   ├── OperationConflict     same operation, other arguments (seen on replay)
+    │   └── SettlementConflict    the operation is not waiting to be settled that way
+    ├── AmbiguousOperation        a counted name was used where its count is not repeatable
+    ├── Unavailable               try again later; nothing is lost
+    │   ├── StoreUnavailable      the database cannot be reached
+    │   └── Busy                  a twin of this request is still open
+    ├── SchemaMismatch            the database's schema is not the one this code knows
+    │   ├── SchemaOutdated
+    │   └── SchemaTooNew
+    ├── ConfigurationError        the app, its settings or its registrations are wrong
+    ├── LeaseLost                 this worker no longer holds the task; its write changed nothing
+    ├── DeadlineExceeded          the task's or operation's time is over
+    ├── TaskFailed                the task ended as failed (raised by ``result``)
+    ├── TaskCancelled             the task ended as cancelled (raised by ``result``)
+    └── OperationError            what agent code sees of an operation that did not succeed
+        ├── StepFailed            a step raised
+        ├── ToolRejected          processed and declined
+        ├── ToolFailed            not processed, or failed for good
+        └── ResultUnstorable      it was done, and its result cannot be stored
+
+    ToolVerdict                   what a tool body raises to say how its call ended
+    ├── Rejected                  processed and declined
+    ├── NotSent                   never processed; may be tried again
+    ├── Uncertain                 nobody knows; keep it as unknown
+    ├── Invalid                   the arguments are wrong; never retried
+    └── Forbidden                 not permitted; never retried
+
+Codes are part of the interface: HTTP problem documents, exit codes and recorded failures use them.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+__all__ = [
+    "AgentNotFound",
+    "AmbiguousOperation",
+    "Busy",
+    "ConfigurationError",
+    "Conflict",
+    "DeadlineExceeded",
+    "Forbidden",
+    "IdempotencyConflict",
+    "Invalid",
+    "InvalidInput",
+    "InvalidKey",
+    "InvalidRequest",
+    "LeaseLost",
+    "NotFound",
+    "NotSent",
+    "OperationConflict",
+    "OperationError",
+    "OperationNotFound",
+    "OutlastError",
+    "Rejected",
+    "ResultUnstorable",
+    "SchemaMismatch",
+    "SchemaOutdated",
+    "SchemaTooNew",
+    "SettlementConflict",
+    "StepFailed",
+    "StoreUnavailable",
+    "TaskCancelled",
+    "TaskFailed",
+    "TaskNotFound",
+    "ToolFailed",
+    "ToolRejected",
+    "ToolVerdict",
+    "Unavailable",
+    "Uncertain",
+    "Unserializable",
+    "ValueTooLarge",
+]
+
+
+class OutlastError(Exception):
+    """Base of every public error. ``code`` is stable; the text is for people."""
+
+    code: ClassVar[str] = "error"
+
+
+class InvalidRequest(OutlastError):
+    """What the caller sent cannot be accepted; nothing was stored.
+
+    ``pointer`` is an RFC 6901 pointer to the offending part, empty for the whole.
+    """
+
+    code = "invalid_request"
+
+    def __init__(self, message: str, *, pointer: str = "") -> None:
+        super().__init__(message)
+        self.pointer = pointer
+
+
+class InvalidKey(InvalidRequest):
+    """An idempotency key, id or name breaks its rules."""
+
+    code = "invalid_key"
+
+
+class InvalidInput(InvalidRequest):
+    """Input or arguments do not fit a signature. ``problems`` holds (pointer, detail) pairs."""
+
+    code = "invalid_input"
+
+    def __init__(self, message: str, *, problems: tuple[tuple[str, str], ...] = ()) -> None:
+        super().__init__(message, pointer=problems[0][0] if problems else "")
+        self.problems = problems
+
+
+class Unserializable(InvalidRequest):
+    """A value that JSON cannot hold without loss."""
+
+    code = "unserializable"
+
+
+class ValueTooLarge(InvalidRequest):
+    """A value over its documented bound."""
+
+    code = "value_too_large"
+
+
+class NotFound(OutlastError):
+    """No such thing in this tenant."""
+
+    code = "not_found"
+
+
+class TaskNotFound(NotFound):
+    """No task of that id in this tenant."""
+
+    code = "task_not_found"
+
+
+class OperationNotFound(NotFound):
+    """No operation of that id in this tenant."""
+
+    code = "operation_not_found"
+
+
+class AgentNotFound(NotFound):
+    """No agent of that name is registered."""
+
+    code = "agent_not_found"
+
+
+class Conflict(OutlastError):
+    """The request disagrees with what is recorded; nothing was changed."""
+
+    code = "conflict"
+
+
+class IdempotencyConflict(Conflict):
+    """The idempotency key was used before for another request."""
+
+    code = "idempotency_conflict"
+
+
+class OperationConflict(Conflict):
+    """The journal holds another request under this operation's id."""
+
+    code = "operation_conflict"
+
+
+class SettlementConflict(Conflict):
+    """The operation is not open to that settlement. ``state`` says what is recorded."""
+
+    code = "settlement_conflict"
+
+    def __init__(self, message: str, *, state: str = "") -> None:
+        super().__init__(message)
+        self.state = state
+
+
+class AmbiguousOperation(OutlastError):
+    """A counted name was used where its count is not repeatable; use ``gather`` or ``key=``."""
+
+    code = "ambiguous_operation"
+
+
+class Unavailable(OutlastError):
+    """Try again later; nothing is lost. ``retry_after`` is in seconds."""
+
+    code = "unavailable"
+
+    def __init__(self, message: str, *, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class StoreUnavailable(Unavailable):
+    """The database cannot be reached or refuses work."""
+
+    code = "store_unavailable"
+
+
+class Busy(Unavailable):
+    """A twin of this request is still open elsewhere."""
+
+    code = "busy"
+
+
+class SchemaMismatch(OutlastError):
+    """The database's schema is not the one this code knows."""
+
+    code = "schema_mismatch"
+
+
+class SchemaOutdated(SchemaMismatch):
+    """The database's schema is older than this code; run ``outlast migrate``."""
+
+    code = "schema_outdated"
+
+
+class SchemaTooNew(SchemaMismatch):
+    """The database's schema is newer than this code; upgrade Outlast."""
+
+    code = "schema_too_new"
+
+
+class ConfigurationError(OutlastError):
+    """The app, its settings or its registrations are wrong."""
+
+    code = "configuration_error"
+
+
+class LeaseLost(OutlastError):
+    """This worker no longer holds the task; its write changed nothing."""
+
+    code = "lease_lost"
+
+
+class DeadlineExceeded(OutlastError):
+    """The time of the task or operation is over."""
+
+    code = "deadline_exceeded"
+
+
+class TaskFailed(OutlastError):
+    """The task ended as failed; ``failure_code`` and the text say why."""
+
+    code = "task_failed"
+
+    def __init__(self, message: str, *, failure_code: str = "task_failed") -> None:
+        super().__init__(message)
+        self.failure_code = failure_code
+
+
+class TaskCancelled(OutlastError):
+    """The task ended as cancelled."""
+
+    code = "task_cancelled"
+
+
+class OperationError(OutlastError):
+    """An operation did not succeed. ``operation`` is its id, ``reason`` the recorded kind.
+
+    Agent code may catch it; it is raised the same on replay. ``retryable`` says whether the
+    agent's retry policy may open the operation again.
+    """
+
+    code = "operation_failed"
+
+    def __init__(
+        self, message: str, *, operation: str = "", reason: str = "", retryable: bool = False
+    ) -> None:
+        super().__init__(message)
+        self.operation = operation
+        self.reason = reason
+        self.retryable = retryable
+
+
+class StepFailed(OperationError):
+    """A step raised. ``reason`` is the name of the exception's class."""
+
+    code = "step_failed"
+
+
+class ToolRejected(OperationError):
+    """The other side processed the call and declined it."""
+
+    code = "tool_rejected"
+
+
+class ToolFailed(OperationError):
+    """The call was not processed, or failed for good."""
+
+    code = "tool_failed"
+
+
+class ResultUnstorable(OperationError):
+    """The call was done, and its result cannot be stored; it is not repeated."""
+
+    code = "result_unstorable"
+
+
+class ToolVerdict(Exception):
+    """How a tool's call ended, said by the tool itself."""
+
+    code: ClassVar[str] = "tool_verdict"
+
+
+class Rejected(ToolVerdict):
+    """Processed and declined: a business failure, never retried."""
+
+    code = "rejected"
+
+
+class NotSent(ToolVerdict):
+    """Never processed. ``retry_after`` (seconds) is how long the other side asked to wait."""
+
+    code = "not_sent"
+
+    def __init__(self, message: str = "", *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class Uncertain(ToolVerdict):
+    """Nobody knows whether it happened. ``clue`` helps whoever settles it."""
+
+    code = "uncertain"
+
+    def __init__(self, clue: str = "") -> None:
+        super().__init__(clue)
+        self.clue = clue
+
+
+class Invalid(ToolVerdict):
+    """The arguments are wrong; never retried."""
+
+    code = "invalid"
+
+
+class Forbidden(ToolVerdict):
+    """Not permitted; never retried, and never routed around."""
+
+    code = "forbidden"
