@@ -1,0 +1,206 @@
+"""The contract that both stores keep: about a dozen verbs, a batch in, a verdict per item out.
+
+Every verb is one transaction (atomic), safe to repeat where its line says so (idempotent), and fenced where
+its line says so. Every verb raises ``StoreUnavailable`` when the database cannot be reached; what was in
+doubt then is said per verb. ``now`` is None in production, where the database's clock decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from outlast.store.records import (
+    AttemptRow,
+    Batch,
+    Claimed,
+    ClaimReply,
+    ClaimRequest,
+    EventCursor,
+    EventRow,
+    Evidence,
+    EvidenceRow,
+    Flushed,
+    Health,
+    Loaded,
+    Message,
+    OperationFilter,
+    OperationRow,
+    Publication,
+    Renewed,
+    SessionRenewal,
+    Settled,
+    Settlement,
+    Submission,
+    Submitted,
+    SweepRequest,
+    Swept,
+    TaskFilter,
+    TaskRef,
+    TaskRow,
+)
+
+SCHEMA_VERSION = 1
+"""The newest migration that this code knows; both stores number theirs alike."""
+
+
+class BatchRejected(ValueError):
+    """The batch cannot be stored; nothing of it was written.
+
+    The text says what the database objects to and holds no values of the batch. Sending the same batch again
+    would end the same way; sending it in parts finds the part at fault.
+    """
+
+
+class Wakes(Protocol):
+    """Hints that something may have changed; losing one costs time, never correctness.
+
+    Topics: ``queue`` (something may be claimable), ``events`` (a task's stream grew).
+    """
+
+    async def wait(self, topic: str, timeout: float) -> bool:
+        """Wait until the topic was hinted since the last wait, or ``timeout`` seconds; answer whether it
+        was."""
+        ...
+
+    def hint(self, topic: str) -> None:
+        """Tell every process that uses this store; coalesced, never inside a transaction. Also called by the
+        store itself after its own verbs (submit, flush, settle, sweep)."""
+        ...
+
+
+class Store(Protocol):
+    """A database that keeps Outlast's promises."""
+
+    url: str
+    """Where it is, with any password masked."""
+
+    wakes: Wakes
+
+    async def open(self) -> None:
+        """Connect. Raises StoreUnavailable, SchemaOutdated, SchemaTooNew."""
+        ...
+
+    async def close(self) -> None:
+        """Release every connection and thread; idempotent."""
+        ...
+
+    async def migrate(self) -> list[str]:
+        """Bring the schema up to SCHEMA_VERSION under a lock; answer the names applied. Idempotent,
+        checksummed.
+
+        May be called without ``open``. Raises SchemaTooNew, SchemaMismatch (a checksum differs).
+        """
+        ...
+
+    async def submit(self, batch: Sequence[Submission], *, connection: Any = None) -> list[Submitted]:
+        """Accept tasks: head, input, queue entry or timer, first event and outbox row, together or not at
+        all.
+
+        Atomic, idempotent by task id and by (tenant, key). With ``connection`` (asyncpg.Connection or
+        apsw.Connection in an open transaction of the caller) the rows are written in the caller's transaction
+        and live or die with it. Keys are claimed by one insert under a unique constraint; the loser reads the
+        winner in a new statement; waiting for a twin is bounded (verdict ``busy``).
+        """
+        ...
+
+    async def renew(self, renewal: SessionRenewal, *, now: int | None = None) -> Renewed:
+        """Open or renew a session; a session that was swept is not revived. Idempotent."""
+        ...
+
+    async def retire(self, session: str) -> None:
+        """End a session that holds no lease any more, and its writer rows; idempotent."""
+        ...
+
+    async def claim(self, request: ClaimRequest, *, now: int | None = None) -> ClaimReply:
+        """Take up to ``limit`` queued tasks: epoch + 1, a lease, a new attempt, event ``attempt.started``.
+
+        Only lanes (pool, agent, version or any) that the request serves are looked into; tenants take turns,
+        priority (higher first) orders a tenant's own, age the rest. Refused for a session that is not alive.
+        One claimer at a time in the database; returns ids and small columns only. An unbound task is bound to
+        the default version.
+        """
+        ...
+
+    async def reconcile(
+        self, session: str, held: Sequence[TaskRef], *, now: int | None = None
+    ) -> list[TaskRef]:
+        """Give back every lease of a session that its worker does not know of; answer those tasks.
+
+        After a claim whose answer was lost. Takes the session's row against a claim still about to commit,
+        then raises the epochs of the leases that are not in ``held`` and queues their tasks (attempt
+        ``released``). Idempotent.
+        """
+        ...
+
+    async def load(self, tasks: Sequence[Claimed]) -> list[Loaded]:
+        """Read inputs and journals of claimed tasks, without locks, in the order asked."""
+        ...
+
+    async def flush(self, batch: Batch, *, now: int | None = None) -> list[Flushed]:
+        """Write the entries of many tasks under one fencing check; a verdict per TaskWrites, in order.
+
+        Atomic per batch; fenced entry by entry; idempotent by (writer, number): a batch that was applied
+        answers its recorded verdicts again. A commit whose answer was lost is settled by sending the same
+        batch again, which the store does itself over a new connection, up to a bound; after that
+        StoreUnavailable, and the caller repeats the very same batch. Raises BatchRejected for a batch that
+        cannot be stored; nothing of it was written.
+        """
+        ...
+
+    async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
+        """Settle unknown operations by compare-and-set, keep who and why as evidence, append
+        ``operation.settled``, raise the head's facts and wake a task that waits for it."""
+        ...
+
+    async def note(self, evidence: Sequence[Evidence], *, now: int | None = None) -> None:
+        """Append evidence; needs no lease and changes no state."""
+        ...
+
+    async def sweep(self, request: SweepRequest, *, now: int | None = None) -> Swept:
+        """End sessions that ran out and raise the epochs of their tasks (queued again, or parked as
+        ``crash_loop``); wake tasks whose timer is due; fail tasks whose deadline passed. One sweeper at a
+        time; lock, then look."""
+        ...
+
+    async def take_messages(self, limit: int, *, now: int | None = None) -> list[Message]:
+        """Read pending outbox rows, oldest first, at most one task's rows in order; found by being there."""
+        ...
+
+    async def confirm_messages(self, publications: Sequence[Publication]) -> None:
+        """Delete published rows, park the others with their reason; idempotent."""
+        ...
+
+    # Views: read committed, no locks, every query names its tenant.
+
+    async def read_tasks(self, refs: Sequence[TaskRef]) -> list[TaskRow]:
+        """Read tasks that exist among ``refs``."""
+        ...
+
+    async def list_tasks(self, query: TaskFilter) -> list[TaskRow]:
+        """List a tenant's tasks, newest first."""
+        ...
+
+    async def read_events(self, cursors: Sequence[EventCursor], limit: int = 500) -> list[EventRow]:
+        """Read events above each cursor, ordered by task and number, at most ``limit`` in all."""
+        ...
+
+    async def read_attempts(self, ref: TaskRef) -> list[AttemptRow]:
+        """Read a task's attempts, oldest first, the running one included."""
+        ...
+
+    async def list_operations(self, query: OperationFilter) -> list[OperationRow]:
+        """Read the ledger of a task by position, or the tenant's reconciliation queue by operation id."""
+        ...
+
+    async def read_evidence(self, tenant: str, task: str, key: str) -> list[EvidenceRow]:
+        """Read an operation's evidence, oldest first."""
+        ...
+
+    async def health(self) -> Health:
+        """Say whether the store answers; never raises."""
+        ...
+
+    async def dump(self) -> dict[str, list[dict[str, Any]]]:
+        """Read every row of every table by name in one snapshot: for checkers of small systems only."""
+        ...

@@ -1,0 +1,596 @@
+"""The frozen records that cross the seam between engine and store.
+
+Instants (``*_at``) are microseconds since the epoch by the database's clock; durations (``*_us``) are
+microseconds. Payloads (``input``, ``result``, ``arguments``, ``error``, ``data``, ``evidence``) are JSON text
+made by ``outlast.core.values``; the store never looks inside them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from outlast.core.operation import Effect, OperationKind, OperationState
+
+TaskState = Literal["queued", "running", "waiting", "succeeded", "failed", "cancelled"]
+ANY_VERSION = ""
+"""The version of a lane whose tasks are not bound yet."""
+
+
+# -- submit
+# ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """One task to accept.
+
+    task: its new id, made by the caller, so that a repeated submit of the same record is recognised.
+    key: the caller's idempotency key or None. request_digest: digest of the request as the caller sent it.
+    version: ANY_VERSION, or the version that the caller asked for.
+    deadline_us: how long after acceptance the task must have ended; None for no bound.
+    run_at: instant before which it must not start; None for now.
+    announce: write an outbox message with the task and one with its end.
+    """
+
+    tenant: str
+    task: str
+    key: str | None
+    request_digest: str
+    agent: str
+    version: str = ANY_VERSION
+    pool: str = "default"
+    priority: int = 0
+    input: str = "{}"
+    user: str | None = None
+    deadline_us: int | None = None
+    run_at: int | None = None
+    trace: str | None = None
+    announce: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submitted:
+    """The verdict on one submission.
+
+    kind ``accepted``: stored now (or by an earlier execution of this very record). ``replayed``: the tenant's
+    key was used for the same request; ``task`` is that first task. ``conflict``: the key was used for another
+    request; ``task`` is the one that holds it. ``busy``: a twin's open transaction did not end within the
+    bound.
+    """
+
+    kind: Literal["accepted", "replayed", "conflict", "busy"]
+    task: str
+
+
+# -- sessions and leases
+# ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRenewal:
+    """Open or renew one worker process's session.
+
+    session: random incarnation id. name: a label. serves: JSON text listing pools, agents and versions, for
+    people.
+    """
+
+    session: str
+    name: str
+    ttl_us: int
+    serves: str = "{}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewed:
+    """alive is False when the sweeper has ended this session: every lease under it is gone."""
+
+    alive: bool
+    now: int
+    expires_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serves:
+    """One agent version that a worker can run. ``default``: new tasks without a version bind to it."""
+
+    agent: str
+    version: str
+    default: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimRequest:
+    """Ask for at most ``limit`` tasks. config: digest of the configuration that attempts run under."""
+
+    session: str
+    pools: tuple[str, ...]
+    serves: tuple[Serves, ...]
+    limit: int
+    config: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """One lease: (tenant, task, epoch) under the session that asked. Small columns only."""
+
+    tenant: str
+    task: str
+    epoch: int
+    round: int
+    agent: str
+    version: str
+    facts: int
+    deadline_at: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimReply:
+    """What was claimed. refused is True when the session is no longer alive (nothing was claimed)."""
+
+    now: int
+    claims: tuple[Claimed, ...]
+    refused: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRef:
+    """A task's whole name."""
+
+    tenant: str
+    task: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationRow:
+    """One operation as it stands on disk.
+
+    position: order of first record within the task. attempt: sends so far (an intent raises it). turn: the
+    compare-and-set counter that every send, query and settlement takes. epoch: the lease of the last intent.
+    deadline_at: of the last attempt. due_at: of a timer. settled_by: worker, settler or ``person:<who>``.
+    """
+
+    tenant: str
+    task: str
+    key: str
+    position: int
+    kind: OperationKind
+    name: str
+    state: OperationState
+    request: str
+    decision: str | None = None
+    effect: Effect | None = None
+    attempt: int = 0
+    turn: int = 0
+    epoch: int = 0
+    arguments: str | None = None
+    result: str | None = None
+    error: str | None = None
+    created_at: int = 0
+    intent_at: int | None = None
+    first_intent_at: int | None = None
+    deadline_at: int | None = None
+    due_at: int | None = None
+    ended_at: int | None = None
+    settled_by: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What a worker needs to run a claimed task; read without locks after the claim.
+
+    failures: attempts of this round that ended as failed (for the agent's retry policy).
+    attempts: attempts of this task that have ended, whatever the round.
+    """
+
+    tenant: str
+    task: str
+    input: str
+    user: str | None
+    trace: str | None
+    submitted_at: int
+    failures: int
+    attempts: int
+    operations: tuple[OperationRow, ...]
+
+
+# -- the journal
+# -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewEvent:
+    """An event to append. kind as in protocol: ``operation.succeeded``, ``progress``, …; data is JSON
+    text."""
+
+    kind: str
+    data: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordOperation:
+    """Record: an operation that needs no intent (a step, a value, a timer), whole.
+
+    state: ``succeeded``, ``failed``, or ``running`` for a timer, or ``planned`` for a call put on record
+    before its intent. due_in_us / due_at: when a timer is due, relative to the database's now, or absolute;
+    the store writes ``due_at``. Replaces an entry under the same key only if that one is not final. Accepted
+    whenever the epoch matches.
+    """
+
+    key: str
+    position: int
+    kind: OperationKind
+    name: str
+    state: OperationState
+    request: str
+    arguments: str | None = None
+    result: str | None = None
+    error: str | None = None
+    due_in_us: int | None = None
+    due_at: int | None = None
+    events: tuple[NewEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitIntent:
+    """Gate: commit the intent of one attempt at an operation before the call.
+
+    Admitted: the row exists, state ``running``, attempt and turn one higher than ``attempt`` and ``turn``
+    given here (0 and 0 for a new operation), epoch that of the lease, deadline_at = now + timeout_us, never
+    later than the task's. Refused, nothing written: ``deadline`` (the task's time is over), ``not_planned``
+    (the stored state, attempt or turn is another).
+    """
+
+    key: str
+    position: int
+    kind: OperationKind
+    name: str
+    request: str
+    decision: str
+    effect: Effect
+    arguments: str
+    timeout_us: int
+    attempt: int = 0
+    turn: int = 0
+    events: tuple[NewEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordOutcome:
+    """Record: how one attempt at an operation ended, or what evidence says of it.
+
+    Compare-and-set on (attempt, turn, state in running, unknown); a mismatch is refused as ``turn_passed``.
+    state: ``succeeded``, ``failed``, ``unknown``; or ``planned`` (known not sent; to be sent again under the
+    same key). ``unknown`` puts an item into the reconciliation queue, anything else takes it out. The turn is
+    raised by one. by: ``worker`` when the call itself answered, else who settled it. settled: whether this
+    came by evidence (then settled_by is stored).
+    """
+
+    key: str
+    attempt: int
+    turn: int
+    state: OperationState
+    result: str | None = None
+    error: str | None = None
+    settled_by: str | None = None
+    events: tuple[NewEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakeTurn:
+    """Gate: take an operation's next turn before asking the other side about it.
+
+    Compare-and-set on (attempt, turn, state in running, unknown); moves ``running`` to ``unknown`` and puts
+    the item into the reconciliation queue if it is not there. Refused as ``turn_passed`` on a mismatch. The
+    turn is raised by one.
+    """
+
+    key: str
+    attempt: int
+    turn: int
+    reason: str = ""
+    events: tuple[NewEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendEvents:
+    """Record: events that no operation carries (progress, log)."""
+
+    events: tuple[NewEvent, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """Record: append one piece of evidence to an operation; changes no state.
+
+    source: ``asked``, ``answered``, ``late``, ``person``. data: JSON text with what was asked or seen.
+    """
+
+    key: str
+    attempt: int
+    source: str
+    data: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndAttempt:
+    """Record: end this attempt and give back the lease; the last entry of its task in a batch.
+
+    attempt_end: ``succeeded``, ``failed``, ``cancelled``, ``suspended``, ``released``.
+    task_state: the task's next state. ``succeeded``/``failed``/``cancelled``: a result row for this round is
+    written (``result`` or ``error``), open effectful operations (running) become unknown and go to the
+    reconciliation queue, the deadline timer goes, and the store appends ``task.<state>`` with
+    ``effects_open`` and, for announced tasks, an outbox message. ``waiting``: with ``reason``; becomes
+    ``queued`` at once if the head's facts are more than ``facts`` seen, or if the wait is for reconciliation
+    or timer and is already over. ``queued``: released. wake_in_us: for reason timer: due that long after now;
+    None: at the earliest ``due_at`` of the task's running timers. reopen: keys of failed operations to put
+    back to ``planned`` (agent retry policy).
+    """
+
+    attempt_end: Literal["succeeded", "failed", "cancelled", "suspended", "released"]
+    task_state: TaskState
+    reason: str | None = None
+    facts: int = 0
+    result: str | None = None
+    error: str | None = None
+    wake_in_us: int | None = None
+    reopen: tuple[str, ...] = ()
+    events: tuple[NewEvent, ...] = ()
+
+
+Entry = RecordOperation | CommitIntent | RecordOutcome | TakeTurn | AppendEvents | Note | EndAttempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskWrites:
+    """All entries of one task in one batch, in order, under one lease. One task occurs once in a batch."""
+
+    tenant: str
+    task: str
+    epoch: int
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One numbered batch of one writer. The same (writer, number) is applied once, however often it is
+    sent."""
+
+    writer: str
+    number: int
+    writes: tuple[TaskWrites, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flushed:
+    """The verdict on one TaskWrites.
+
+    kind ``accepted``: every record was written; gates not named in ``refusals`` were admitted. ``stale``: the
+    epoch is no longer ours; nothing of this task was written. ``deferred``: somebody else holds the head's
+    lock and the epoch is still ours; nothing of this task was written; send it again.
+    refusals: (index of the entry, name) of each gate or compare-and-set that was refused; an entry refused
+    does not undo its neighbours.
+    state: the task's state after the batch (tells whether a suspension became queued at once).
+    """
+
+    kind: Literal["accepted", "stale", "deferred"]
+    refusals: tuple[tuple[int, str], ...] = ()
+    state: TaskState = "running"
+
+
+# -- facts from outside
+# ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """What a person or the settler records of an unknown operation.
+
+    verdict ``happened`` (result: JSON text), ``did_not_happen``, ``send_again``. turn: the turn that was
+    seen, or None for whatever it is now. The last two are refused as ``too_early`` before the attempt's
+    deadline unless ``forced``. by: ``person:<who>`` or ``settler``.
+    """
+
+    tenant: str
+    task: str
+    key: str
+    verdict: Literal["happened", "did_not_happen", "send_again"]
+    by: str
+    reason: str
+    turn: int | None = None
+    result: str | None = None
+    evidence: str = "{}"
+    forced: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settled:
+    """kind ``settled``; ``not_found``; ``conflict`` (not unknown, or its turn moved on; state says what is
+    recorded); ``too_early`` (wait_us tells for how long)."""
+
+    kind: Literal["settled", "not_found", "conflict", "too_early"]
+    state: str = ""
+    wait_us: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """A piece of evidence that needs no lease, such as a late answer of a fenced-out attempt."""
+
+    tenant: str
+    task: str
+    key: str
+    attempt: int
+    source: str
+    data: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceRow:
+    """Stored evidence; ``number`` orders it within the operation."""
+
+    number: int
+    attempt: int
+    source: str
+    data: str
+    at: int
+
+
+# -- sweeping
+# --------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepRequest:
+    """Look for sessions that ran out, timers that are due and deadlines that passed; at most ``limit`` of
+    each.
+
+    max_deaths: consecutive attempts ended by the loss of the worker that park a task as ``crash_loop``.
+    grace_us: how long past its deadline a running task is left to its worker.
+    """
+
+    limit: int = 500
+    max_deaths: int = 3
+    grace_us: int = 5_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """What one sweep did. more is True when a limit was reached; next_due_us is the time to the next known
+    timer."""
+
+    sessions: tuple[str, ...] = ()
+    lost: tuple[TaskRef, ...] = ()
+    parked: tuple[TaskRef, ...] = ()
+    woken: tuple[TaskRef, ...] = ()
+    expired: tuple[TaskRef, ...] = ()
+    more: bool = False
+    next_due_us: int | None = None
+
+
+# -- outbox
+# ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """An outbox row. number orders the messages of one task."""
+
+    tenant: str
+    task: str
+    number: int
+    topic: str
+    data: str
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """What became of a message: published (the row goes) or parked with a reason."""
+
+    tenant: str
+    task: str
+    number: int
+    parked: str | None = None
+
+
+# -- views
+# -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """A task as people see it. attempts: those begun. waiting: the reason while waiting."""
+
+    tenant: str
+    task: str
+    agent: str
+    version: str
+    pool: str
+    priority: int
+    state: TaskState
+    reason: str | None
+    epoch: int
+    round: int
+    last_event: int
+    key: str | None
+    user: str | None
+    input: str
+    result: str | None
+    error: str | None
+    attempts: int
+    effects_open: int
+    submitted_at: int
+    ended_at: int | None
+    deadline_at: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFilter:
+    """List newest first; ``before`` is the id to go on below. At most ``limit`` rows."""
+
+    tenant: str
+    state: str | None = None
+    agent: str | None = None
+    before: str | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventCursor:
+    """Events of one task with numbers above ``after``."""
+
+    tenant: str
+    task: str
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRow:
+    """A stored event. epoch names the attempt that it belongs to (0: none)."""
+
+    tenant: str
+    task: str
+    number: int
+    kind: str
+    epoch: int
+    data: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRow:
+    """One attempt; end is None while its lease stands."""
+
+    epoch: int
+    round: int
+    session: str
+    worker: str
+    version: str
+    config: str
+    started_at: int
+    ended_at: int | None
+    end: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationFilter:
+    """The ledger of one task (``task``), or all operations in a state (only ``unknown`` without a task)."""
+
+    tenant: str
+    task: str | None = None
+    key: str | None = None
+    state: str | None = None
+    after: str | None = None
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """What the store says of itself. queued counts at most 10,000 entries."""
+
+    reachable: bool
+    now: int = 0
+    schema_version: int = 0
+    queued: int = 0
+    detail: str = field(default="")
