@@ -1,0 +1,396 @@
+"""Side effects: intent on disk, the call, outcome on disk. The only caller of tool bodies.
+
+Purpose: what an agent does to the outside is done once, known, and provable: one intent, at most one
+unsettled attempt, then evidence.
+
+Identity: (task, key). The idempotency key sent is ``<task>:<key>``, the same on every attempt.
+
+State: planned, running, then succeeded, failed or unknown; see ``core.transitions``. Each send, query and
+settlement takes the operation's next turn by compare-and-set on (attempt, turn).
+
+What is fenced: the intent is a gate under the task's epoch; the outcome compares attempt and turn.
+Immediately before each send the session's trust is looked at.
+
+Failure by failure: killed before the intent: nothing is on record, planned afresh. Killed after it: the
+successor finds the operation running under an old epoch and settles it as an unknown. The answer is lost:
+unknown, settled by the rules of the effect class. Fenced out while waiting for the answer: the answer is kept
+as evidence and changes nothing. The agent is cancelled in mid-call: the call goes on in a task of its own and
+its outcome is recorded.
+
+Not covered: a process frozen between the last look and the send still sends when it thaws; the remote's key,
+or a person, is what is left then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from outlast import clock, probes, telemetry
+from outlast.core import canonical, retry, values
+from outlast.core.operation import changes_something
+from outlast.core.outcome import Failed, Outcome, Succeeded, Unknown
+from outlast.engine import settling
+from outlast.engine.registry import ToolSpec
+from outlast.engine.run import Run, Wait, event, failure
+from outlast.engine.steps import mismatch, recorded
+from outlast.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    LeaseLost,
+    OperationError,
+    ResultUnstorable,
+    ToolFailed,
+    ToolRejected,
+)
+from outlast.store.contract import BatchRejected
+from outlast.store.records import CommitIntent, Evidence, RecordOutcome
+from outlast.tools.call import ToolCall
+from outlast.tools.classify import outcome_of_exception
+
+DECLINED = frozenset({"rejected", "invalid", "forbidden", "conflict"})
+"""Kinds of failure in which the other side, or the tool, said no."""
+
+
+@dataclass(slots=True)
+class Operation:
+    """One call as this run sees it; attempt and turn mirror the row on disk."""
+
+    key: str
+    position: int
+    tool: ToolSpec
+    arguments: dict[str, Any]
+    text: str
+    request: str
+    decision: str
+    attempt: int
+    turn: int
+    state: str
+    epoch: int
+    first_intent_at: int | None
+
+
+async def call(run: Run, key: str, tool: ToolSpec, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """Make a tool call, or answer it from the journal; the same key in flight is joined, not repeated."""
+    run.check()
+    arguments = tool.signature.bind(args, named)
+    plain = tool.signature.plain(arguments)
+    request = canonical.fingerprint("tool", tool.name, plain)
+    row = run.rows.get(key)
+    if row is not None:
+        mismatch(run, row, "tool", tool.name, request)
+        if row.state in ("succeeded", "failed"):
+            return tool.signature.restore(recorded(run, row))
+    under_way = run.open.get(key)
+    if under_way is None:
+        operation = Operation(
+            key=key,
+            position=row.position if row is not None else run.next_position(),
+            tool=tool,
+            arguments=arguments,
+            text=values.encode(plain, what=f"the arguments of tool {tool.name}"),
+            request=request,
+            decision=canonical.decision_digest(request, tool.version, None),
+            attempt=row.attempt if row is not None else 0,
+            turn=row.turn if row is not None else 0,
+            state=row.state if row is not None else "planned",
+            epoch=row.epoch if row is not None else run.epoch,
+            first_intent_at=row.first_intent_at if row is not None else None,
+        )
+        run.active += 1
+        under_way = run.own(key, _perform(run, operation))
+    result = await asyncio.shield(under_way)
+    return tool.signature.restore(result)
+
+
+async def _perform(run: Run, operation: Operation) -> Any:
+    """Bring one operation to its end: attempts, settlements, waits; answer its plain result."""
+    try:
+        return await _attempts(run, operation)
+    except LeaseLost:
+        run.interrupt("lost", "another worker holds the task")
+        raise asyncio.CancelledError from None
+    except BatchRejected as error:
+        run.unstorable(error)
+        raise asyncio.CancelledError from None
+    finally:
+        run.active -= 1
+        run.touched = clock.monotonic()
+        run.quiet()
+
+
+async def _attempts(run: Run, operation: Operation) -> Any:
+    began = clock.monotonic()
+    tries = 0
+    # How long to wait before a resend that settling allows; None when there may be no further send.
+    pause: float | None = 0.0
+    while True:
+        if operation.state in ("running", "unknown"):
+            # An intent without an outcome: an earlier attempt's, or one that just ended as unknown.
+            settled = await settling.settle(run, operation, may_send=pause is not None)
+            if isinstance(settled, Succeeded):
+                return settled.result
+            if settled is settling.PERSON:
+                await _wait_for_person(run, operation)
+            if pause:
+                await _back_off(run, operation, pause)
+        run.check()
+        tries += 1
+        outcome, pause = await _attempt(run, operation, tries, began)
+        if isinstance(outcome, Succeeded):
+            return outcome.result
+        if run.sealed:
+            raise asyncio.CancelledError
+        if isinstance(outcome, Failed):
+            if pause is None:
+                raise _error(run, operation, outcome)
+            await _back_off(run, operation, pause)
+            pause = 0.0
+
+
+async def _attempt(run: Run, operation: Operation, tries: int, began: float) -> tuple[Outcome, float | None]:
+    """Commit the intent, call, record the outcome; between the first and the last nothing cuts it short.
+
+    Answers the outcome and the seconds to wait before another attempt, None when there may be none.
+    """
+    tool = operation.tool
+    run.critical.add(operation.key)
+    try:
+        probes.reach("effects.before_intent")
+        refused = await run.commit(
+            CommitIntent(
+                key=operation.key,
+                position=operation.position,
+                kind="tool",
+                name=tool.name,
+                request=operation.request,
+                decision=operation.decision,
+                effect=tool.effect,
+                arguments=operation.text,
+                timeout_us=tool.timeout_us,
+                attempt=operation.attempt,
+                turn=operation.turn,
+                events=(
+                    event(
+                        "operation.started",
+                        operation=operation.key,
+                        kind="tool",
+                        name=tool.name,
+                        effect=tool.effect,
+                        attempt=operation.attempt + 1,
+                        idempotency_key=f"{run.task}:{operation.key}",
+                    ),
+                ),
+            )
+        )
+        if refused == "deadline":
+            raise DeadlineExceeded(
+                f"operation {operation.key} of task {run.task} was not started: its time is over"
+            )
+        if refused is not None:
+            # The row moved under a live lease: what this run knows is not what is on disk. Begin again from
+            # disk.
+            raise LeaseLost(f"operation {operation.key}: the intent was refused ({refused})")
+        operation.attempt += 1
+        operation.turn += 1
+        operation.state, operation.epoch = "running", run.epoch
+        if operation.first_intent_at is None:
+            operation.first_intent_at = run.host.session.database_now()
+        probes.reach("effects.after_intent")
+        if run.sealed and run.interruption != "lost":
+            outcome: Outcome = Failed(
+                kind="not_sent", reason="the attempt ended before the call", retryable=True
+            )
+        else:
+            outcome = await _body(run, operation)
+        if isinstance(outcome, Unknown) and not changes_something(tool.effect):
+            outcome = Failed(kind="not_sent", reason=outcome.reason, retryable=True)
+        pause = _pause(operation, outcome, tries, clock.monotonic() - began)
+        probes.reach("effects.before_outcome")
+        return await _record(run, operation, outcome, pause), pause
+    finally:
+        run.critical.discard(operation.key)
+
+
+async def _body(run: Run, operation: Operation) -> Outcome:
+    """Call the tool's body under its timeout and say how the call ended."""
+    tool = operation.tool
+    timeout_s = tool.timeout_us / 1_000_000
+    left = run.remaining_s()
+    if left is not None:
+        timeout_s = min(timeout_s, max(left, 0.0))
+    changes = changes_something(tool.effect)
+    tool_call = ToolCall(
+        idempotency_key=f"{run.task}:{operation.key}",
+        task=run.task,
+        tenant=run.tenant,
+        epoch=run.epoch,
+        attempt=operation.attempt,
+        deadline=clock.monotonic() + timeout_s,
+        traceparent=run.loaded.trace,
+        guard=run.guard,
+        client=run.host.http_client,
+    )
+    limit = asyncio.timeout(timeout_s)
+    try:
+        async with limit:
+            result = await tool.function(tool_call, **operation.arguments)
+    except asyncio.CancelledError as error:
+        # Only a run that is over cuts a call, and only after its grace time.
+        return outcome_of_exception(error, began=tool_call.began, changes=changes)
+    # A tool body may raise anything; what it means is the classification's to say.
+    except Exception as error:
+        if isinstance(error, TimeoutError) and limit.expired() and tool_call.began and changes:
+            return Unknown(reason="timeout", clue=f"no answer within {timeout_s:g} s")
+        return outcome_of_exception(error, began=tool_call.began, changes=changes)
+    return Succeeded(result=result)
+
+
+def plain_result(what: str, result: Any) -> tuple[Any, str | None, str | None]:
+    """Answer (plain result, its text, recorded error): a result that cannot be stored is done all the
+    same."""
+    try:
+        plain = values.normalise(result)
+        return plain, values.encode(plain, what=what), None
+    except InvalidRequest as error:
+        return (
+            None,
+            None,
+            failure(ResultUnstorable.code, f"{what} cannot be stored: {error}", reason=error.code),
+        )
+
+
+async def _record(run: Run, operation: Operation, outcome: Outcome, pause: float | None) -> Outcome:
+    """Put an outcome on record; a failure that is to be tried again goes back to planned.
+
+    After the lease is lost it becomes evidence instead. Raises LeaseLost.
+    """
+    tool = operation.tool
+    state: Any
+    text = error = None
+    match outcome:
+        case Succeeded():
+            plain, text, error = plain_result(f"the result of tool {tool.name}", outcome.result)
+            outcome, state = Succeeded(result=plain, remote_id=outcome.remote_id), "succeeded"
+        case Failed():
+            state = "failed" if pause is None else "planned"
+            error = _error_text(outcome)
+        case Unknown():
+            state = "unknown"
+            error = failure("unknown", outcome.clue or outcome.reason, reason=outcome.reason)
+    word = "retrying" if state == "planned" else state
+    record = RecordOutcome(
+        key=operation.key,
+        attempt=operation.attempt,
+        turn=operation.turn,
+        state=state,
+        result=text,
+        error=error,
+        events=(
+            event(
+                f"operation.{word}",
+                operation=operation.key,
+                kind="tool",
+                name=tool.name,
+                attempt=operation.attempt,
+                **({} if isinstance(outcome, Succeeded) else {"reason": outcome.reason}),
+            ),
+        ),
+    )
+    try:
+        refused = await run.commit(record)
+    except LeaseLost:
+        _late(run, operation, record)
+        raise
+    if refused is not None:
+        _late(run, operation, record)
+        raise LeaseLost(f"operation {operation.key}: the outcome came after its turn had passed ({refused})")
+    probes.reach("effects.after_outcome")
+    operation.turn += 1
+    operation.state = state
+    if state in ("succeeded", "failed"):
+        run.remember(
+            operation.key, operation.position, "tool", tool.name, state, operation.request, text, error
+        )
+    telemetry.emit(
+        telemetry.OperationEnded(
+            tenant=run.tenant,
+            task=run.task,
+            key=operation.key,
+            name=tool.name,
+            effect=tool.effect,
+            state=word,
+            reason="" if isinstance(outcome, Succeeded) else outcome.reason,
+        )
+    )
+    if state == "succeeded" and error is not None:
+        raise ResultUnstorable(
+            values.decode(error)["message"],
+            operation=f"{run.task}:{operation.key}",
+            reason="result_unstorable",
+        )
+    return outcome
+
+
+def _late(run: Run, operation: Operation, record: RecordOutcome) -> None:
+    """Keep an answer that came after its lease or turn had passed."""
+    run.host.keep_evidence(
+        Evidence(
+            tenant=run.tenant,
+            task=run.task,
+            key=operation.key,
+            attempt=operation.attempt,
+            source="late",
+            data=values.encode(
+                {"epoch": run.epoch, "state": record.state, "result": record.result, "error": record.error}
+            ),
+        )
+    )
+
+
+def _error_text(outcome: Failed) -> str:
+    code = ToolRejected.code if outcome.kind in DECLINED else ToolFailed.code
+    more = {} if outcome.status is None else {"status": outcome.status}
+    return failure(code, outcome.reason, reason=outcome.kind, retryable=outcome.retryable, **more)
+
+
+def _error(run: Run, operation: Operation, outcome: Failed) -> OperationError:
+    kind = ToolRejected if outcome.kind in DECLINED else ToolFailed
+    return kind(
+        outcome.reason,
+        operation=f"{run.task}:{operation.key}",
+        reason=outcome.kind,
+        retryable=outcome.retryable,
+    )
+
+
+def _pause(operation: Operation, outcome: Outcome, tries: int, elapsed_s: float) -> float | None:
+    """Seconds to wait before another attempt, or None when there may be none."""
+    if isinstance(outcome, Succeeded) or (isinstance(outcome, Failed) and not outcome.retryable):
+        return None
+    asked = outcome.retry_after_s if isinstance(outcome, Failed) else None
+    delay = retry.next_delay(operation.tool.retry, tries - 1, elapsed_s, clock.uniform(), asked)
+    return None if isinstance(delay, retry.Stop) else delay
+
+
+async def _back_off(run: Run, operation: Operation, delay_s: float) -> None:
+    """Wait before the next attempt; a long wait gives up the slot."""
+    run.active -= 1
+    run.begin_wait(operation.key, Wait(reason="timer", due=clock.monotonic() + delay_s, stored=False))
+    try:
+        await asyncio.sleep(delay_s)
+    finally:
+        run.end_wait(operation.key)
+        run.active += 1
+
+
+async def _wait_for_person(run: Run, operation: Operation) -> None:
+    """Wait until somebody settles the operation; the task gives up its lease meanwhile."""
+    run.active -= 1
+    run.begin_wait(operation.key, Wait(reason="reconciliation", due=None, stored=True))
+    try:
+        await asyncio.Event().wait()
+    finally:
+        run.end_wait(operation.key)
+        run.active += 1

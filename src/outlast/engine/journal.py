@@ -1,0 +1,270 @@
+"""The journal's writer: one per worker, shared by all its tasks, committing in groups.
+
+Purpose: every durable thing that tasks do goes to disk in as few transactions as possible. While one
+transaction is under way the next batch collects; there is no timer.
+
+Identity: a writer has an id and numbers its batches; the store applies each (writer, number) once, so a
+commit whose answer was lost is settled by sending the very same batch again.
+
+State: per task, entries in the order in which they were made. One task occurs once in a batch; a deferred
+task's entries go in front of its later ones, so order within a task never changes.
+
+What is fenced: each task's entries compare (task, epoch) in the store. A stale verdict is told to the run,
+which stops.
+
+Barrier: whoever must not be overtaken (intent, suspension, ending) awaits its own verdict; entries before it
+in its task are in the same batch or an earlier one.
+
+Failure by failure: the store is away: the same batch is tried again until it answers. A batch that cannot be
+stored is halved until the task at fault stands alone; that task fails by name, its neighbours go on. A head
+locked by somebody else: that task waits for the next batch, nobody else does.
+
+Not covered: the process dies with entries not yet committed; the tasks run again from their last committed
+entry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Protocol
+
+from outlast import clock, probes, telemetry
+from outlast.core import ids
+from outlast.engine.settings import WorkerSettings
+from outlast.errors import LeaseLost, StoreUnavailable
+from outlast.store.contract import BatchRejected, Store
+from outlast.store.records import (
+    AppendEvents,
+    Batch,
+    CommitIntent,
+    EndAttempt,
+    Entry,
+    Flushed,
+    Note,
+    RecordOperation,
+    RecordOutcome,
+    TaskWrites,
+)
+
+Verdict = str | None
+"""None: written or admitted; else the name of the refusal."""
+Waiting = tuple[Entry, "asyncio.Future[Verdict] | None"]
+
+
+class Lease(Protocol):
+    """What the journal knows of a run: its fence, and whom to tell."""
+
+    tenant: str
+    task: str
+    epoch: int
+
+    def fenced_out(self) -> None:
+        """The store refused this lease; stop."""
+        ...
+
+    def unstorable(self, error: Exception) -> None:
+        """The entries of this run cannot be stored; end it by name."""
+        ...
+
+    def flushed(self, verdict: Flushed) -> None:
+        """Entries of this run were committed."""
+        ...
+
+
+def size_of(entry: Entry) -> int:
+    """Estimate an entry's bytes on the way to the store."""
+    match entry:
+        case RecordOperation():
+            size = len(entry.arguments or "") + len(entry.result or "") + len(entry.error or "")
+        case CommitIntent():
+            size = len(entry.arguments)
+        case RecordOutcome() | EndAttempt():
+            size = len(entry.result or "") + len(entry.error or "")
+        case Note():
+            return 200 + len(entry.data)
+        case AppendEvents():
+            size = 0
+        case _:
+            return 200
+    for event in entry.events:
+        size += len(event.data) + 60
+    return 200 + size
+
+
+class Journal:
+    """Collect entries of all runs and flush them, batch after batch."""
+
+    def __init__(self, store: Store, settings: WorkerSettings) -> None:
+        self._store = store
+        self._settings = settings
+        self._writer = clock.new_id(ids.WRITER)
+        self._number = 0
+        self._pending: dict[Lease, deque[Waiting]] = {}
+        self._awake = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+        self._waiting_bytes = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def append(self, lease: Lease, entry: Entry) -> None:
+        """Record an entry without waiting for the disk."""
+        self._add(lease, (entry, None))
+
+    def submit(self, lease: Lease, entry: Entry) -> asyncio.Future[Verdict]:
+        """Record an entry; the future ends when it is committed, with None or the name of its refusal.
+
+        It raises LeaseLost when the lease was fenced out, and BatchRejected when the entry cannot be stored.
+        """
+        future: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        self._add(lease, (entry, future))
+        return future
+
+    async def room(self) -> None:
+        """Wait while more is queued than a few batches hold, so that no run floods memory."""
+        while not self._room.is_set():
+            await self._room.wait()
+
+    async def settled(self) -> None:
+        """Wait until nothing is queued or under way."""
+        await self._idle.wait()
+
+    def forget(self, lease: Lease) -> None:
+        """Drop what a fenced-out run still had queued; whoever waits for it is told LeaseLost."""
+        for entry, future in self._pending.pop(lease, ()):
+            self._waiting_bytes -= size_of(entry)
+            if future is not None and not future.done():
+                future.set_exception(
+                    LeaseLost(f"task {lease.task}: epoch {lease.epoch} is no longer current")
+                )
+                # Whoever waited may be gone already; the loss is told to the run as well.
+                future.exception()
+
+    def _add(self, lease: Lease, waiting: Waiting) -> None:
+        queue = self._pending.get(lease)
+        if queue is None:
+            queue = self._pending[lease] = deque()
+        queue.append(waiting)
+        self._waiting_bytes += size_of(waiting[0])
+        if self._waiting_bytes > 4 * self._settings.batch_bytes:
+            self._room.clear()
+        self._idle.clear()
+        self._awake.set()
+
+    async def run(self) -> None:
+        """Flush for ever; end by cancelling after ``settled``."""
+        while True:
+            await self._awake.wait()
+            batch = self._collect()
+            if batch:
+                deferred = await self._flush(batch)
+                if deferred and deferred == len(batch):
+                    # Everything waits for locks that others hold: do not spin.
+                    await asyncio.sleep(0.005)
+            if not self._pending:
+                self._awake.clear()
+                self._idle.set()
+            if self._waiting_bytes <= 4 * self._settings.batch_bytes:
+                self._room.set()
+
+    def _collect(self) -> list[tuple[Lease, list[Waiting]]]:
+        batch: list[tuple[Lease, list[Waiting]]] = []
+        entries = size = 0
+        for lease in list(self._pending):
+            queue, taken = self._pending[lease], []
+            while queue and entries < self._settings.batch_entries and size < self._settings.batch_bytes:
+                waiting = queue.popleft()
+                size += size_of(waiting[0])
+                entries += 1
+                taken.append(waiting)
+            if taken:
+                batch.append((lease, taken))
+            if not queue:
+                del self._pending[lease]
+            if entries >= self._settings.batch_entries or size >= self._settings.batch_bytes:
+                break
+        self._waiting_bytes -= size
+        return batch
+
+    async def _flush(self, batch: list[tuple[Lease, list[Waiting]]]) -> int:
+        """Write a batch and hand out its verdicts; answer how many tasks were deferred."""
+        writes = tuple(
+            TaskWrites(
+                tenant=lease.tenant,
+                task=lease.task,
+                epoch=lease.epoch,
+                entries=tuple(entry for entry, _ in waiting),
+            )
+            for lease, waiting in batch
+        )
+        started = clock.monotonic()
+        probes.reach("journal.before_flush")
+        try:
+            verdicts = await self._send(Batch(writer=self._writer, number=self._number + 1, writes=writes))
+        except BatchRejected as error:
+            if len(batch) > 1:
+                half = len(batch) // 2
+                return await self._flush(batch[:half]) + await self._flush(batch[half:])
+            lease, waiting = batch[0]
+            for _, future in waiting:
+                if future is not None and not future.done():
+                    future.set_exception(error)
+                    future.exception()
+            lease.unstorable(error)
+            return 0
+        self._number += 1
+        probes.reach("journal.after_flush")
+        telemetry.emit(
+            telemetry.BatchFlushed(
+                tasks=len(writes),
+                entries=sum(len(write.entries) for write in writes),
+                seconds=clock.monotonic() - started,
+            )
+        )
+        deferred = 0
+        for (lease, waiting), verdict in zip(batch, verdicts, strict=True):
+            if verdict.kind == "deferred":
+                deferred += 1
+                self._put_back(lease, waiting)
+            elif verdict.kind == "stale":
+                self._refuse(lease, waiting)
+            else:
+                self._accept(lease, waiting, verdict)
+        return deferred
+
+    async def _send(self, batch: Batch) -> list[Flushed]:
+        away = False
+        while True:
+            try:
+                verdicts = await self._store.flush(batch)
+            except StoreUnavailable as error:
+                # The very same batch again, for as long as it takes: whether it was applied is the store's to
+                # know.
+                telemetry.emit(telemetry.StoreAway(duty="flush", detail=str(error)))
+                away = True
+                await asyncio.sleep(0.25)
+                continue
+            if away:
+                telemetry.emit(telemetry.StoreBack(duty="flush"))
+            return verdicts
+
+    def _put_back(self, lease: Lease, waiting: list[Waiting]) -> None:
+        queue = self._pending.get(lease)
+        if queue is None:
+            queue = self._pending[lease] = deque()
+        queue.extendleft(reversed(waiting))
+        self._waiting_bytes += sum(size_of(entry) for entry, _ in waiting)
+
+    def _refuse(self, lease: Lease, waiting: list[Waiting]) -> None:
+        self._put_back(lease, waiting)
+        self.forget(lease)
+        lease.fenced_out()
+
+    @staticmethod
+    def _accept(lease: Lease, waiting: list[Waiting], verdict: Flushed) -> None:
+        lease.flushed(verdict)
+        refusals = dict(verdict.refusals) if verdict.refusals else {}
+        for index, (_, future) in enumerate(waiting):
+            if future is not None and not future.done():
+                future.set_result(refusals.get(index))

@@ -1,0 +1,116 @@
+"""What an app can run: agents by name and version, and the tools that they call."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from outlast.core import canonical, ids
+from outlast.core.operation import EFFECTS, Effect
+from outlast.core.retry import Backoff
+from outlast.engine.signature import Signature
+from outlast.errors import AgentNotFound, ConfigurationError
+from outlast.store.records import Serves
+
+DEFAULT_TOOL_BACKOFF = Backoff(base_s=1.0, max_s=8.0, jitter_s=0.5, mode="plain", attempts=6, total_s=30.0)
+"""One to eight seconds apart, six attempts, thirty seconds in all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSpec:
+    """A registered agent. deadline_us bounds a task from its acceptance on; retry re-runs failed attempts."""
+
+    name: str
+    version: str
+    pool: str
+    function: Callable[..., Any]
+    signature: Signature
+    deadline_us: int | None
+    retry: Backoff | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """A registered tool. timeout_us bounds one call; key_window_us is how long the other side remembers a
+    key."""
+
+    name: str
+    version: str
+    effect: Effect
+    function: Callable[..., Any]
+    signature: Signature
+    find: Callable[..., Any] | None
+    find_signature: Signature | None
+    key_window_us: int | None
+    timeout_us: int
+    retry: Backoff
+
+
+@dataclass(slots=True)
+class Registry:
+    """Agents and tools of one app, by name."""
+
+    agents: dict[tuple[str, str], AgentSpec] = field(default_factory=dict)
+    latest: dict[str, str] = field(default_factory=dict)
+    tools: dict[str, ToolSpec] = field(default_factory=dict)
+
+    def add_agent(self, spec: AgentSpec) -> None:
+        """Register an agent version; the last one registered of a name is what new tasks bind to.
+
+        Raises ConfigurationError when that name and version are taken.
+        """
+        ids.check_name(spec.name, "agent name")
+        ids.check_name(spec.version, "agent version")
+        ids.check_name(spec.pool, "pool name")
+        if (spec.name, spec.version) in self.agents:
+            raise ConfigurationError(f"agent {spec.name} version {spec.version} is registered twice")
+        self.agents[spec.name, spec.version] = spec
+        self.latest[spec.name] = spec.version
+
+    def add_tool(self, spec: ToolSpec) -> None:
+        """Register a tool. Raises ConfigurationError for a taken name or an effect class that does not
+        exist."""
+        ids.check_name(spec.name, "tool name")
+        if spec.name in self.tools:
+            raise ConfigurationError(f"tool {spec.name} is registered twice")
+        if spec.effect not in EFFECTS:
+            raise ConfigurationError(
+                f"tool {spec.name}: effect {spec.effect!r} is none of {', '.join(EFFECTS)}"
+            )
+        if not inspect.iscoroutinefunction(spec.function):
+            raise ConfigurationError(
+                f"tool {spec.name} must be an async function; wrap sync code in asyncio.to_thread"
+            )
+        if spec.find is not None and not inspect.iscoroutinefunction(spec.find):
+            raise ConfigurationError(f"tool {spec.name}: find must be an async function")
+        self.tools[spec.name] = spec
+
+    def agent(self, name: str, version: str | None = None) -> AgentSpec:
+        """Answer an agent's spec, the latest version by default. Raises AgentNotFound with what is
+        registered."""
+        wanted = version or self.latest.get(name, "")
+        spec = self.agents.get((name, wanted))
+        if spec is None:
+            known = ", ".join(sorted(f"{n} {v}" for n, v in self.agents)) or "none"
+            shown = f"{name} version {version}" if version else name
+            raise AgentNotFound(f"no agent {shown!r} is registered; registered are: {known}")
+        return spec
+
+    def serves(self, pools: tuple[str, ...]) -> tuple[Serves, ...]:
+        """Answer the agent versions that a worker of these pools can run."""
+        return tuple(
+            Serves(agent=name, version=version, default=self.latest[name] == version)
+            for (name, version), spec in sorted(self.agents.items())
+            if spec.pool in pools or not pools
+        )
+
+    def configuration(self) -> str:
+        """Answer the digest of what attempts run under: versions, effects and policies as declared."""
+        return canonical.digest(
+            {
+                "agents": sorted([name, version, spec.pool] for (name, version), spec in self.agents.items()),
+                "tools": sorted([t.name, t.version, t.effect, t.timeout_us] for t in self.tools.values()),
+            }
+        )

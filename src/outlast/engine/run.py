@@ -1,0 +1,454 @@
+"""One attempt: a claimed task, its agent coroutine, its open operations, and how it ends.
+
+Purpose: run the agent's function from the top under one lease, and bring it to exactly one ending.
+
+Identity: (tenant, task, epoch).
+
+State: *open* (operations may be made), then *sealed* (every further operation raises CancelledError and
+writes nothing). A run is sealed by the first interruption: lost, suspended, expired, drained, mismatched,
+unstorable.
+
+What is fenced: everything it writes goes through the journal under its epoch.
+
+Failure by failure: the lease is lost: the coroutine is cancelled, calls already sent are left to answer,
+their answers become evidence. A wait is all that is left: after ``linger_s`` of quiet the lease is given
+back, then the coroutine is cancelled. The deadline passes or the worker drains: calls under way get
+``grace_s``; what is still open then is unknown and stays in the ledger.
+
+Not covered: agent code that swallows cancellation and never returns keeps its coroutine, but nothing that it
+does can be written or sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeVar
+
+import orjson
+
+from outlast import clock, probes, telemetry
+from outlast.core import retry, values
+from outlast.core.operation import OperationKind, OperationState
+from outlast.core.transitions import WAITING_REASONS
+from outlast.engine import scopes
+from outlast.engine.journal import Journal
+from outlast.engine.registry import AgentSpec, Registry
+from outlast.engine.session import Session
+from outlast.engine.settings import WorkerSettings
+from outlast.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    LeaseLost,
+    OperationError,
+    OutlastError,
+)
+from outlast.store.contract import BatchRejected
+from outlast.store.records import (
+    Claimed,
+    EndAttempt,
+    Entry,
+    Evidence,
+    Flushed,
+    Loaded,
+    NewEvent,
+    OperationRow,
+)
+
+T = TypeVar("T")
+Interruption = Literal["lost", "suspended", "expired", "drained", "mismatched", "unstorable"]
+MAX_ERROR_TEXT = 4_000
+
+
+def event(kind: str, /, **data: Any) -> NewEvent:
+    """Make an event with plain data."""
+    return NewEvent(kind=kind, data=orjson.dumps(data).decode())
+
+
+def failure(code: str, message: str, **more: Any) -> str:
+    """Write a failure as it is stored: a stable code, a text for people, and what else is known."""
+    return values.encode({"code": code, "message": message[:MAX_ERROR_TEXT], **more}, what="error")
+
+
+def text_of(error: BaseException) -> str:
+    """Describe an exception in one bounded line."""
+    text = str(error)[:MAX_ERROR_TEXT]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+class Host(Protocol):
+    """What a run needs of the worker that runs it."""
+
+    settings: WorkerSettings
+    registry: Registry
+    journal: Journal
+    session: Session
+    draining: bool
+
+    async def in_thread(self, function: Callable[[], T]) -> T:
+        """Call a blocking function without blocking the loop."""
+        ...
+
+    def http_client(self) -> Any:
+        """The process's shared HTTP client."""
+        ...
+
+    def keep_evidence(self, evidence: Evidence) -> None:
+        """Store a piece of evidence that has no lease any more."""
+        ...
+
+    def straggle(self, task: asyncio.Task[Any]) -> None:
+        """Watch over a call that outlives its run."""
+        ...
+
+
+@dataclass(slots=True)
+class Wait:
+    """An open wait. due: monotonic second at which it ends by itself, if it does. stored: a timer on
+    record."""
+
+    reason: str
+    due: float | None
+    stored: bool
+
+
+class Run:
+    """One attempt at a task in this process."""
+
+    def __init__(self, host: Host, claimed: Claimed, loaded: Loaded, spec: AgentSpec) -> None:
+        self.host = host
+        self.claimed = claimed
+        self.loaded = loaded
+        self.spec = spec
+        self.tenant, self.task, self.epoch = claimed.tenant, claimed.task, claimed.epoch
+        self.session_id = host.session.id
+        self.rows: dict[str, OperationRow] = {row.key: row for row in loaded.operations}
+        self.position = max((row.position for row in loaded.operations), default=0)
+        self.interruption: Interruption | None = None
+        self.detail = ""
+        self.sealed = False
+        self.ended = False
+        self.open: dict[str, asyncio.Task[Any]] = {}
+        self.critical: set[str] = set()
+        self.stepping: set[str] = set()
+        self.waits: dict[str, Wait] = {}
+        self.active = 0
+        self.touched = clock.monotonic()
+        self._main: asyncio.Task[Any] | None = None
+        self._timers: list[asyncio.TimerHandle] = []
+        self._lingering = False
+
+    # -- the fence ------------------------------------------------------------------------------------------
+
+    def fenced_out(self) -> None:
+        """The store refused this lease: stop, and write nothing more."""
+        self.interrupt("lost", "another worker holds the task")
+
+    def unstorable(self, error: Exception) -> None:
+        """What this run wrote cannot be stored: end it by name."""
+        self.interrupt("unstorable", text_of(error))
+
+    def flushed(self, verdict: Flushed) -> None:
+        """Entries of this run were committed."""
+
+    def guard(self) -> None:
+        """Raise LeaseLost unless calls may be sent now; looked at immediately before every send."""
+        if (
+            self.interruption == "lost"
+            or not self.host.session.trusted()
+            or self.host.session.id != self.session_id
+        ):
+            raise LeaseLost(
+                f"task {self.task}: the lease of epoch {self.epoch} can no longer be trusted; not sent"
+            )
+
+    def check(self) -> None:
+        """Pass a boundary: raise CancelledError when the run is sealed or the worker drains."""
+        if self.host.draining and self.interruption is None:
+            self.interrupt("drained", "the worker is stopping")
+        if self.sealed:
+            raise asyncio.CancelledError
+        self.touched = clock.monotonic()
+
+    # -- entries --------------------------------------------------------------------------------------------
+
+    def next_position(self) -> int:
+        """Take the next place in the ledger."""
+        self.position += 1
+        return self.position
+
+    def append(self, entry: Entry) -> None:
+        """Record an entry without waiting for the disk."""
+        self.host.journal.append(self, entry)
+
+    async def commit(self, entry: Entry) -> str | None:
+        """Record an entry and wait until it is on disk; answer the name of its refusal, if it was refused.
+
+        Raises LeaseLost.
+        """
+        return await self.host.journal.submit(self, entry)
+
+    def remember(
+        self,
+        key: str,
+        position: int,
+        kind: OperationKind,
+        name: str,
+        state: OperationState,
+        request: str,
+        result: str | None = None,
+        error: str | None = None,
+    ) -> None:
+        """Keep a finished operation in memory too: the same key may be asked for again in this attempt."""
+        self.rows[key] = OperationRow(
+            tenant=self.tenant,
+            task=self.task,
+            key=key,
+            position=position,
+            kind=kind,
+            name=name,
+            state=state,
+            request=request,
+            result=result,
+            error=error,
+        )
+
+    # -- interruptions --------------------------------------------------------------------------------------
+
+    def interrupt(self, kind: Interruption, detail: str = "") -> None:
+        """Seal the run for a reason; the first one counts, but losing the lease overrides the rest."""
+        if self.ended or self.interruption == "lost":
+            return
+        if self.interruption is not None and kind != "lost":
+            return
+        self.interruption, self.detail, self.sealed = kind, detail, True
+        for handle in self._timers:
+            handle.cancel()
+        if kind == "lost":
+            self.host.journal.forget(self)
+        for key, task in self.open.items():
+            if key not in self.critical:
+                task.cancel()
+        if kind != "suspended" and self._main is not None:
+            self._main.cancel()
+
+    def _arm_deadline(self) -> None:
+        if self.claimed.deadline_at is None:
+            return
+        left = (self.claimed.deadline_at - self.host.session.database_now()) / 1_000_000
+        loop = asyncio.get_running_loop()
+        self._timers.append(
+            loop.call_later(max(left, 0.0), self.interrupt, "expired", "the task's deadline passed")
+        )
+
+    def remaining_s(self) -> float | None:
+        """Seconds until the task's deadline by the best estimate, or None."""
+        if self.claimed.deadline_at is None:
+            return None
+        return (self.claimed.deadline_at - self.host.session.database_now()) / 1_000_000
+
+    # -- waits and suspension -------------------------------------------------------------------------------
+
+    def begin_wait(self, key: str, wait: Wait) -> None:
+        """Note that an operation does nothing but wait."""
+        self.waits[key] = wait
+        self.quiet()
+
+    def end_wait(self, key: str) -> None:
+        """Note that a wait is over."""
+        self.waits.pop(key, None)
+        self.touched = clock.monotonic()
+
+    def quiet(self) -> None:
+        """Suspend after a while if nothing but waits stays open."""
+        if not self.waits or self.active or self.sealed or self._lingering:
+            return
+        self._lingering = True
+        handle = asyncio.get_running_loop().call_later(
+            self.host.settings.linger_s, self._consider, self.touched
+        )
+        self._timers.append(handle)
+
+    def _consider(self, touched: float) -> None:
+        self._lingering = False
+        if self.sealed or not self.waits or self.active:
+            return
+        if self.touched != touched:
+            self.quiet()
+            return
+        self.interrupt("suspended")
+        task = asyncio.get_running_loop().create_task(self._suspend())
+        self.host.straggle(task)
+
+    async def _suspend(self) -> None:
+        reasons = {wait.reason for wait in self.waits.values()}
+        reason = next(name for name in WAITING_REASONS if name in reasons)
+        due = [wait.due for wait in self.waits.values() if wait.due is not None]
+        wake_in_us: int | None = None
+        if any(wait.due is not None and not wait.stored for wait in self.waits.values()):
+            wake_in_us = max(0, int((min(due) - clock.monotonic()) * 1_000_000))
+        probes.reach("worker.before_suspend")
+        await self._end(
+            EndAttempt(
+                attempt_end="suspended",
+                task_state="waiting",
+                reason=reason,
+                facts=self.claimed.facts,
+                wake_in_us=wake_in_us,
+            )
+        )
+        probes.reach("worker.after_suspend")
+        if self._main is not None:
+            self._main.cancel()
+
+    # -- running --------------------------------------------------------------------------------------------
+
+    def own(self, key: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Run an operation in a task of its own, which a cancelled caller does not cut."""
+        task = asyncio.get_running_loop().create_task(work)
+        self.open[key] = task
+        task.add_done_callback(lambda done: self._closed(key, done))
+        return task
+
+    def _closed(self, key: str, task: asyncio.Task[Any]) -> None:
+        self.open.pop(key, None)
+        if not task.cancelled():
+            # Seen here, so that an operation whose caller was cancelled does not warn of a lost exception.
+            task.exception()
+
+    async def execute(self, context: Any) -> None:
+        """Run the agent's function to the end of this attempt."""
+        self._main = asyncio.current_task()
+        scopes.enter(scopes.Scope(path="", owner=self._main))
+        ending: EndAttempt | None = None
+        try:
+            arguments = self.spec.signature.check(values.decode(self.loaded.input))
+            self._arm_deadline()
+            self.check()
+            result = await self.spec.function(context, **arguments)
+            ending = self._success(result)
+        except asyncio.CancelledError:
+            if self._main is not None:
+                while self._main.cancelling():
+                    self._main.uncancel()
+            if self.interruption is None:
+                ending = self._failed(
+                    "cancelled_inside", "the agent's own code cancelled it", retryable=False
+                )
+        except OperationError as error:
+            ending = self._failed(
+                error.code,
+                str(error),
+                retryable=error.retryable,
+                operation=error.operation,
+                reason=error.reason,
+            )
+        except OutlastError as error:
+            ending = self._failed(error.code, str(error), retryable=False)
+        # Agent code may raise anything; every kind of it ends the attempt, none may end the worker.
+        except Exception as error:
+            ending = self._failed("agent_error", text_of(error), retryable=True)
+        try:
+            await self._finish(ending)
+        except LeaseLost:
+            self.interrupt("lost", "another worker holds the task")
+        finally:
+            self.sealed = True
+            for handle in self._timers:
+                handle.cancel()
+        if self.interruption == "lost":
+            for task in list(self.open.values()):
+                self.host.straggle(task)
+
+    async def _finish(self, ending: EndAttempt | None) -> None:
+        if self.interruption in ("lost", "suspended"):
+            return
+        await self._drain_calls()
+        if self.interruption == "lost":
+            return
+        if ending is None:
+            ending = self._interrupted()
+        probes.reach("worker.before_end")
+        try:
+            await self._end(ending)
+        except BatchRejected as error:
+            await self._end(self._failed("result_unstorable", text_of(error), retryable=False))
+        probes.reach("worker.after_end")
+
+    def _interrupted(self) -> EndAttempt:
+        match self.interruption:
+            case "drained":
+                return EndAttempt(attempt_end="released", task_state="queued", facts=self.claimed.facts)
+            case "expired":
+                return self._failed(DeadlineExceeded.code, self.detail, retryable=False)
+            case "mismatched":
+                return EndAttempt(
+                    attempt_end="suspended",
+                    task_state="waiting",
+                    reason="operator",
+                    facts=self.claimed.facts,
+                    events=(event("log", level="error", message=self.detail),),
+                )
+            case _:
+                return self._failed("journal_rejected", self.detail, retryable=False)
+
+    async def _drain_calls(self) -> None:
+        """Let calls under way end within the grace time, then cut them; cut calls record what they know."""
+        self.sealed = True
+        calls = [task for key, task in self.open.items() if key in self.critical]
+        for key, task in list(self.open.items()):
+            if key not in self.critical:
+                task.cancel()
+        if calls:
+            _, late = await asyncio.wait(calls, timeout=self.host.settings.grace_s)
+            for task in late:
+                task.cancel()
+            if late:
+                await asyncio.wait(late, timeout=1.0)
+
+    def _success(self, result: Any) -> EndAttempt:
+        try:
+            text = values.encode(values.normalise(result), what="result")
+        except InvalidRequest as error:
+            return self._failed(error.code, f"the agent's result cannot be stored: {error}", retryable=False)
+        return EndAttempt(attempt_end="succeeded", task_state="succeeded", result=text)
+
+    def _failed(self, code: str, message: str, *, retryable: bool, **more: Any) -> EndAttempt:
+        error = failure(code, message, **{name: value for name, value in more.items() if value})
+        if retryable and self.spec.retry is not None and self.interruption is None:
+            # Only the number of attempts caps an agent: a task may rightly have waited for days in between.
+            delay = retry.next_delay(self.spec.retry, self.loaded.failures, 0.0, clock.uniform())
+            if isinstance(delay, float | int):
+                return EndAttempt(
+                    attempt_end="failed",
+                    task_state="waiting",
+                    reason="timer",
+                    facts=self.claimed.facts,
+                    error=error,
+                    wake_in_us=int(delay * 1_000_000),
+                    reopen=tuple(key for key, row in self.rows.items() if self._reopens(row)),
+                )
+        return EndAttempt(attempt_end="failed", task_state="failed", error=error)
+
+    @staticmethod
+    def _reopens(row: OperationRow) -> bool:
+        return (
+            row.state == "failed"
+            and bool(row.error)
+            and bool(values.decode(row.error or "{}").get("retryable"))
+        )
+
+    async def _end(self, ending: EndAttempt) -> None:
+        await self.commit(ending)
+        self.ended = True
+        telemetry.emit(
+            telemetry.AttemptEnded(
+                tenant=self.tenant,
+                task=self.task,
+                epoch=self.epoch,
+                agent=self.spec.name,
+                end=ending.attempt_end,
+                detail=ending.reason or "",
+            )
+        )

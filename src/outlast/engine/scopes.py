@@ -1,0 +1,87 @@
+"""Identity of operations: stable keys, taken when a call is made.
+
+A key is given by the caller, or counted per name inside a scope: ``<scope/><name>#<n>``. A scope belongs to
+one asyncio task; a counted name asked for from another one is refused, since the order of two asyncio tasks
+is not the same on every run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+from outlast.core import ids
+from outlast.errors import AmbiguousOperation, InvalidKey
+
+_COUNTED = re.compile(r"#\d+(/|$)")
+
+
+@dataclass(slots=True, eq=False)
+class Scope:
+    """A place in which names are counted. path ends with ``/`` unless it is the root's, which is empty."""
+
+    path: str
+    owner: asyncio.Task[Any] | None
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def count(self, name: str) -> str:
+        """Take the next key of a counted name. Raises AmbiguousOperation outside the owning asyncio task."""
+        if asyncio.current_task() is not self.owner:
+            raise AmbiguousOperation(
+                f"{name} was called without key= from an asyncio task that does not own its scope, so its"
+                " identity would depend on timing; run branches with task.gather(), or give each call a key="
+            )
+        number = self.counts.get(name, 0) + 1
+        self.counts[name] = number
+        key = f"{self.path}{name}#{number}"
+        return ids.check_operation_key(key) if self.path else key
+
+
+_current: ContextVar[Scope | None] = ContextVar("outlast_scope", default=None)
+
+
+def enter(scope: Scope) -> None:
+    """Make a scope current for this asyncio task and what is made from it."""
+    _current.set(scope)
+
+
+def current() -> Scope:
+    """Answer the current scope. Raises AmbiguousOperation outside any."""
+    scope = _current.get()
+    if scope is None:
+        raise AmbiguousOperation("the task context was used outside its own agent function")
+    return scope
+
+
+class Inside:
+    """A scope made current for the length of a ``with`` block in the same asyncio task."""
+
+    __slots__ = ("_scope", "_token")
+
+    def __init__(self, scope: Scope) -> None:
+        self._scope = scope
+
+    def __enter__(self) -> Scope:
+        self._token = _current.set(self._scope)
+        return self._scope
+
+    def __exit__(self, *_: object) -> None:
+        _current.reset(self._token)
+
+
+def take(name: str, key: str | None) -> str:
+    """Answer the key of an operation made now: the one given, or the next of its name.
+
+    Raises InvalidKey for a given key that breaks its rules or looks like a counted one.
+    """
+    if key is None:
+        return current().count(name)
+    ids.check_operation_key(key)
+    if _COUNTED.search(key):
+        raise InvalidKey(
+            f"operation key {key!r} looks like a counted name (it holds '#<number>'); choose another"
+        )
+    return key

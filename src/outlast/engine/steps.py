@@ -1,0 +1,299 @@
+"""Operations that stay inside: steps, recorded readings, events and timers. None of them needs an intent.
+
+Purpose: what was computed once is not computed again; a finished operation answers from the journal.
+
+Failure by failure: a crash before the record is on disk runs the step again. A step that raises is recorded
+as failed and raises the same on replay. Its result does not wait for the disk: whatever leaves the process
+later waits for it.
+
+Not covered: what a step does to the outside is not seen; use a tool for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+from collections.abc import Callable
+from types import CodeType
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter
+
+from outlast import clock
+from outlast.core import canonical, values
+from outlast.core.operation import OperationKind
+from outlast.engine import scopes
+from outlast.engine.run import Run, Wait, event, failure, text_of
+from outlast.errors import (
+    AmbiguousOperation,
+    DeadlineExceeded,
+    InvalidRequest,
+    OperationError,
+    ResultUnstorable,
+    StepFailed,
+)
+from outlast.store.records import NewEvent, OperationRow, RecordOperation
+
+_NO_ARGUMENTS: dict[str, str] = {}
+_returns: dict[CodeType, TypeAdapter[Any] | None] = {}
+
+
+def request_of(name: str, args: tuple[Any, ...], named: dict[str, Any]) -> str:
+    """Answer the request digest of a step. Raises Unserializable for arguments that have no JSON form."""
+    if not args and not named:
+        known = _NO_ARGUMENTS.get(name)
+        if known is None:
+            known = _NO_ARGUMENTS[name] = canonical.fingerprint("step", name, {})
+        return known
+    return canonical.fingerprint("step", name, values.normalise({"args": list(args), "named": named}))
+
+
+def _adapter(function: Callable[..., Any]) -> TypeAdapter[Any] | None:
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return None
+    if code not in _returns:
+        try:
+            hint = get_type_hints(function, include_extras=True).get("return", Any)
+            plain = (Any, None, type(None), dict, list, str, int, float, bool)
+            _returns[code] = None if hint in plain else TypeAdapter(hint)
+        except Exception:
+            _returns[code] = None
+    return _returns[code]
+
+
+def _restore(function: Callable[..., Any], result: Any) -> Any:
+    adapter = _adapter(function)
+    return result if adapter is None or result is None else adapter.validate_python(result)
+
+
+def mismatch(run: Run, row: OperationRow, kind: str, name: str, request: str) -> None:
+    """Stop the task for an operator if the journal holds another request under this key."""
+    if row.request == request and row.kind == kind and row.name == name:
+        return
+    run.interrupt(
+        "mismatched",
+        f"operation {row.key}: the journal holds {row.kind} {row.name} ({row.request}), the code asks for"
+        f" {kind} {name} ({request}); the agent's code changed, or it is not repeatable",
+    )
+    raise asyncio.CancelledError
+
+
+def recorded(run: Run, row: OperationRow) -> Any:
+    """Answer a finished operation's plain result, or raise its recorded error."""
+    if row.error is None:
+        return None if row.result is None else values.decode(row.result)
+    error = values.decode(row.error)
+    code, message = error.get("code", ""), error.get("message", "")
+    kinds = {kind.code: kind for kind in OperationError.__subclasses__()}
+    if code == DeadlineExceeded.code:
+        raise DeadlineExceeded(message)
+    raise kinds.get(code, OperationError)(
+        message,
+        operation=f"{run.task}:{row.key}",
+        reason=error.get("reason", ""),
+        retryable=bool(error.get("retryable")),
+    )
+
+
+async def step(
+    run: Run,
+    key: str,
+    name: str,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    named: dict[str, Any],
+    timeout_s: float | None,
+) -> Any:
+    """Run a step, or answer it from the journal."""
+    run.check()
+    request = request_of(name, args, named)
+    row = run.rows.get(key)
+    if row is not None:
+        mismatch(run, row, "step", name, request)
+        if row.state in ("succeeded", "failed"):
+            return _restore(function, recorded(run, row))
+    if key in run.stepping:
+        raise AmbiguousOperation(
+            f"operation key {key!r} is under way already; give each call a key of its own"
+        )
+    run.stepping.add(key)
+    run.active += 1
+    position = row.position if row is not None else run.next_position()
+    limit = asyncio.timeout(timeout_s)
+    try:
+        await run.host.journal.room()
+        with scopes.Inside(scopes.Scope(path=f"{key}/", owner=asyncio.current_task())):
+            async with limit:
+                if inspect.iscoroutinefunction(function):
+                    result = await function(*args, **named)
+                else:
+                    context = contextvars.copy_context()
+                    result = await run.host.in_thread(lambda: context.run(function, *args, **named))
+                    if inspect.isawaitable(result):
+                        result = await result
+        plain = values.normalise(result)
+        text = values.encode(plain, what=f"the result of step {name}")
+    except InvalidRequest as error:
+        raise _fail(
+            run, key, position, name, request, ResultUnstorable.code, str(error), error, retryable=False
+        ) from error
+    # A step may raise anything; each kind is a recorded failure of the step, and the agent decides.
+    except Exception as error:
+        if isinstance(error, TimeoutError) and limit.expired():
+            text = f"step {name} took longer than {timeout_s} s"
+            raise _fail(
+                run, key, position, name, request, StepFailed.code, text, error, retryable=True
+            ) from error
+        raise _fail(
+            run, key, position, name, request, StepFailed.code, text_of(error), error, retryable=True
+        ) from error
+    finally:
+        run.stepping.discard(key)
+        run.active -= 1
+        run.touched = clock.monotonic()
+        run.quiet()
+    if run.sealed:
+        raise asyncio.CancelledError
+    run.append(
+        RecordOperation(
+            key=key,
+            position=position,
+            kind="step",
+            name=name,
+            state="succeeded",
+            request=request,
+            result=text,
+            events=(event("operation.succeeded", operation=key, kind="step", name=name),),
+        )
+    )
+    run.remember(key, position, "step", name, "succeeded", request, text)
+    return _restore(function, plain)
+
+
+def _fail(
+    run: Run,
+    key: str,
+    position: int,
+    name: str,
+    request: str,
+    code: str,
+    message: str,
+    error: Exception,
+    *,
+    retryable: bool,
+) -> OperationError:
+    """Record a failed step and make the error that the agent sees, now and on replay."""
+    if run.sealed:
+        raise asyncio.CancelledError
+    reason = type(error).__name__
+    record = RecordOperation(
+        key=key,
+        position=position,
+        kind="step",
+        name=name,
+        state="failed",
+        request=request,
+        error=failure(code, message, reason=reason, retryable=retryable),
+        events=(event("operation.failed", operation=key, kind="step", name=name, reason=reason),),
+    )
+    run.append(record)
+    # The agent's retry policy opens failed operations again, those of this very attempt included.
+    run.remember(key, position, "step", name, "failed", request, None, record.error)
+    kind = ResultUnstorable if code == ResultUnstorable.code else StepFailed
+    return kind(message, operation=f"{run.task}:{key}", reason=reason, retryable=retryable)
+
+
+def reading(run: Run, key: str, name: str, make: Callable[[], Any]) -> Any:
+    """Record a reading of the clock, of chance, or a new id; answer the same on replay."""
+    run.check()
+    request = request_of(name, (), {})
+    row = run.rows.get(key)
+    if row is not None:
+        mismatch(run, row, "value", name, request)
+        return recorded(run, row)
+    value = make()
+    run.append(
+        RecordOperation(
+            key=key,
+            position=run.next_position(),
+            kind="value",
+            name=name,
+            state="succeeded",
+            request=request,
+            result=values.encode(value),
+        )
+    )
+    return value
+
+
+async def emit(run: Run, key: str, kind: str, data: Any) -> None:
+    """Append an event once, however often the agent's function runs."""
+    run.check()
+    if run.rows.get(key) is not None:
+        return
+    text = values.encode(values.normalise(data), what=f"the data of event {kind}")
+    await run.host.journal.room()
+    run.append(
+        RecordOperation(
+            key=key,
+            position=run.next_position(),
+            kind="value",
+            name="emit",
+            state="succeeded",
+            request=request_of("emit", (), {}),
+            events=(NewEvent(kind=kind, data=text),),
+        )
+    )
+
+
+async def sleep(run: Run, key: str, due_in_us: int | None, due_at: int | None) -> None:
+    """Wait for a recorded timer; long ones give up the slot and the lease."""
+    run.check()
+    kind: OperationKind = "timer"
+    request = canonical.fingerprint(
+        kind, "sleep", {"in": due_in_us, "at": None if due_at is None else str(due_at)}
+    )
+    row = run.rows.get(key)
+    now = run.host.session.database_now()
+    if row is not None:
+        mismatch(run, row, kind, "sleep", request)
+        if row.state == "succeeded":
+            return
+        left_us = (row.due_at or now) - now
+        position = row.position
+    else:
+        left_us = due_in_us if due_in_us is not None else (due_at or now) - now
+        position = run.next_position()
+        run.append(
+            RecordOperation(
+                key=key,
+                position=position,
+                kind=kind,
+                name="sleep",
+                state="running",
+                request=request,
+                due_in_us=due_in_us,
+                due_at=due_at,
+                events=(event("operation.started", operation=key, kind=kind, name="sleep"),),
+            )
+        )
+    left = max(0.0, left_us / 1_000_000)
+    run.begin_wait(key, Wait(reason="timer", due=clock.monotonic() + left, stored=True))
+    try:
+        await asyncio.sleep(left)
+    finally:
+        run.end_wait(key)
+    run.check()
+    run.append(
+        RecordOperation(
+            key=key,
+            position=position,
+            kind=kind,
+            name="sleep",
+            state="succeeded",
+            request=request,
+            events=(event("operation.succeeded", operation=key, kind=kind, name="sleep"),),
+        )
+    )

@@ -1,0 +1,260 @@
+"""A worker process: claims tasks, runs them, gives them back.
+
+Purpose: keep ``slots`` tasks running, as long as there are any that it can serve.
+
+Identity: its session's incarnation id; its name is a label.
+
+State: serving, then draining (claim no more, let tasks reach their next boundary), then stopped.
+
+What is fenced: all that its runs write; the worker itself writes only its session.
+
+Failure by failure: the store is away: claims are tried again every quarter of a second, runs go on until they
+need the disk. The session is lost: every run is given up and a new session begins. SIGTERM: ``stop`` drains
+within ``grace_s`` and leases are given back at once, so that others go on without waiting for their end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import orjson
+
+from outlast import clock, probes, telemetry
+from outlast.engine.context import TaskContext, tool_spec_of
+from outlast.engine.housekeeping import sweeper
+from outlast.engine.journal import Journal
+from outlast.engine.registry import Registry
+from outlast.engine.run import Run
+from outlast.engine.session import Session
+from outlast.engine.settings import WorkerSettings
+from outlast.errors import StoreUnavailable
+from outlast.store.contract import Store
+from outlast.store.records import Claimed, ClaimRequest, Evidence, Loaded, Serves, TaskRef
+from outlast.tools.http import make_client
+
+T = TypeVar("T")
+
+
+class Worker:
+    """Run tasks of a registry's agents from a store."""
+
+    def __init__(self, registry: Registry, store: Store, settings: WorkerSettings | None = None) -> None:
+        self.settings = settings or WorkerSettings()
+        self.registry = registry
+        self.store = store
+        self.draining = False
+        self.runs: dict[Run, asyncio.Task[None]] = {}
+        self.journal = Journal(store, self.settings)
+        self.session = Session(store, self.settings, self._session_lost)
+        self._spec_of = tool_spec_of(registry.tools)
+        self._config = registry.configuration()
+        self._slot_free = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._stragglers: set[asyncio.Task[Any]] = set()
+        self._threads: ThreadPoolExecutor | None = None
+        self._client: Any = None
+
+    # -- what runs need -------------------------------------------------------------------------------------
+
+    async def in_thread(self, function: Callable[[], T]) -> T:
+        """Call a blocking function in a thread, or in place under a simulation."""
+        if clock.seams().inline:
+            return function()
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(
+                max_workers=min(64, self.settings.slots), thread_name_prefix="outlast-step"
+            )
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+    def http_client(self) -> Any:
+        """The HTTP client that all tool calls of this process share."""
+        if self._client is None:
+            self._client = make_client()
+        return self._client
+
+    def keep_evidence(self, evidence: Evidence) -> None:
+        """Store evidence that has no lease, as soon as the store takes it."""
+
+        async def keep() -> None:
+            while True:
+                try:
+                    await self.store.note([evidence])
+                except StoreUnavailable as error:
+                    telemetry.emit(telemetry.StoreAway(duty="note", detail=str(error)))
+                    await asyncio.sleep(0.5)
+                    continue
+                return
+
+        self.straggle(asyncio.get_running_loop().create_task(keep()))
+
+    def straggle(self, task: asyncio.Task[Any]) -> None:
+        """Watch over work that outlives its run; a stop waits for it within the grace time."""
+        self._stragglers.add(task)
+        task.add_done_callback(self._straggled)
+
+    def _straggled(self, task: asyncio.Task[Any]) -> None:
+        self._stragglers.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    # -- serving --------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Begin to drain: claim no more, give every task back at its next boundary. Safe to call twice."""
+        self.draining = True
+        self._stopping.set()
+        self._slot_free.set()
+        for run in list(self.runs):
+            if not run.active:
+                run.interrupt("drained", "the worker is stopping")
+
+    async def run(self) -> None:
+        """Serve until ``stop``; returns when every lease is given back or its grace time is over."""
+        pools = self.settings.pools
+        serves = self.registry.serves(pools)
+        if not pools:
+            pools = tuple(sorted({spec.pool for spec in self.registry.agents.values()}))
+        self.session.serves = orjson.dumps(
+            {"pools": pools, "agents": [[serve.agent, serve.version] for serve in serves]}
+        ).decode()
+        duties: list[asyncio.Task[Any]] = []
+        journal = asyncio.create_task(self.journal.run())
+        try:
+            opening = asyncio.create_task(self.session.open())
+            await self._first(opening, self._stopping.wait())
+            if self._stopping.is_set():
+                return
+            duties.append(asyncio.create_task(self.session.keep()))
+            duties.append(asyncio.create_task(sweeper.keep_sweeping(self.store, self.settings)))
+            claiming = asyncio.create_task(self._claim(pools, serves))
+            duties.append(claiming)
+            done, _ = await asyncio.wait({*duties, journal}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                # A duty ends only by a fault, or the claimer by a stop.
+                task.result()
+        finally:
+            self.draining = True
+            await self._drain()
+            for task in (*duties, journal):
+                task.cancel()
+            await asyncio.gather(*duties, journal, return_exceptions=True)
+            await self.session.close()
+            if self._client is not None:
+                await self._client.aclose()
+            if self._threads is not None:
+                self._threads.shutdown(wait=False, cancel_futures=True)
+
+    @staticmethod
+    async def _first(work: asyncio.Task[Any], other: Coroutine[Any, Any, Any]) -> None:
+        waiting = asyncio.ensure_future(other)
+        done, pending = await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        for task in pending:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+        for task in done:
+            task.result()
+
+    async def _claim(self, pools: tuple[str, ...], serves: tuple[Serves, ...]) -> None:
+        """Claim as many tasks as there are free slots, for as long as the worker serves."""
+        away = in_doubt = False
+        while not self.draining:
+            free = self.settings.slots - len(self.runs)
+            if free <= 0:
+                self._slot_free.clear()
+                await self._slot_free.wait()
+                continue
+            request = ClaimRequest(
+                session=self.session.id, pools=pools, serves=serves, limit=free, config=self._config
+            )
+            try:
+                if in_doubt:
+                    held = [TaskRef(tenant=run.tenant, task=run.task) for run in self.runs]
+                    await self.store.reconcile(self.session.id, held)
+                in_doubt = True
+                reply = await self.store.claim(request)
+                loaded = await self.store.load(reply.claims) if reply.claims else []
+                in_doubt = False
+                if away:
+                    telemetry.emit(telemetry.StoreBack(duty="claim"))
+                away = False
+            except StoreUnavailable as error:
+                # What a lost answer had claimed is given back before the next claim.
+                telemetry.emit(telemetry.StoreAway(duty="claim", detail=str(error)))
+                away = True
+                await self._pause(0.25)
+                continue
+            self.session.saw_now(reply.now)
+            if reply.refused:
+                await self._pause(0.05)
+                continue
+            if not reply.claims:
+                await self.store.wakes.wait("queue", self.settings.poll_s)
+                continue
+            telemetry.emit(telemetry.TasksClaimed(count=len(reply.claims)))
+            probes.reach("worker.claimed")
+            for claimed, inputs in zip(reply.claims, loaded, strict=True):
+                self._start(request.session, claimed, inputs)
+            # Let the new runs begin before the next claim.
+            await asyncio.sleep(0)
+
+    async def _pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), seconds)
+
+    def _start(self, session: str, claimed: Claimed, loaded: Loaded) -> None:
+        spec = self.registry.agents[claimed.agent, claimed.version]
+        run = Run(self, claimed, loaded, spec)
+        run.session_id = session
+        probes.reach("worker.loaded")
+        context = TaskContext(run, self._spec_of)
+        task = asyncio.get_running_loop().create_task(run.execute(context))
+        self.runs[run] = task
+        task.add_done_callback(lambda done: self._finished(run, done))
+        if session != self.session.id:
+            run.interrupt("lost", "the session ended before the task began")
+
+    def _finished(self, run: Run, task: asyncio.Task[None]) -> None:
+        self.runs.pop(run, None)
+        self._slot_free.set()
+        if run.interruption == "lost":
+            telemetry.emit(
+                telemetry.AttemptEnded(
+                    tenant=run.tenant,
+                    task=run.task,
+                    epoch=run.epoch,
+                    agent=run.spec.name,
+                    end="lost",
+                    detail=run.detail,
+                )
+            )
+        if not task.cancelled() and (error := task.exception()) is not None:
+            telemetry.emit(
+                telemetry.Warned(about=f"attempt of {run.task}: {type(error).__name__}", advice=str(error))
+            )
+
+    def _session_lost(self, session: str) -> None:
+        telemetry.emit(telemetry.SessionLost(session=session, tasks=len(self.runs)))
+        for run in list(self.runs):
+            if run.session_id == session:
+                run.interrupt("lost", "the session was swept while this process was away")
+
+    async def _drain(self) -> None:
+        """Give back every lease, within the grace time; what does not end by then is left to the sweeper."""
+        for run in list(self.runs):
+            if not run.active:
+                run.interrupt("drained", "the worker is stopping")
+        if self.runs:
+            _, late = await asyncio.wait(set(self.runs.values()), timeout=self.settings.grace_s)
+            if late:
+                for run in list(self.runs):
+                    run.interrupt("drained", "the worker is stopping and its grace time is over")
+                await asyncio.wait(late, timeout=self.settings.grace_s)
+        if self._stragglers:
+            await asyncio.wait(set(self._stragglers), timeout=1.0)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.journal.settled(), 2.0)
