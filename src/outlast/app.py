@@ -1,0 +1,470 @@
+"""``Outlast``: where agents and tools are registered, and where tasks are submitted, followed and settled."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import datetime
+from typing import Any, Literal, Self, TypeVar
+
+from outlast.core import ids, values
+from outlast.core.durations import Duration, microseconds
+from outlast.core.operation import Effect
+from outlast.core.retry import Backoff
+from outlast.engine.registry import DEFAULT_TOOL_BACKOFF, AgentSpec, Registry, ToolSpec
+from outlast.engine.settings import WorkerSettings
+from outlast.engine.signature import Signature
+from outlast.engine.worker import Worker
+from outlast.errors import (
+    Busy,
+    ConfigurationError,
+    IdempotencyConflict,
+    OperationNotFound,
+    SettlementConflict,
+    TaskCancelled,
+    TaskFailed,
+    TaskNotFound,
+)
+from outlast.opening import store_for
+from outlast.settings import Settings
+from outlast.store.contract import Store
+from outlast.store.records import (
+    EventCursor,
+    OperationFilter,
+    Settlement,
+    Submitted,
+    TaskFilter,
+    TaskRef,
+)
+from outlast.streams.tail import Tail
+from outlast.submitting import DEFAULT_TENANT, Request, Submitter, submission_for
+from outlast.views import AttemptView, EventView, EvidenceView, OperationView, TaskView
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class TaskHandle:
+    """A submitted task."""
+
+    def __init__(self, app: Outlast, tenant: str, task: str, *, replayed: bool) -> None:
+        self._app = app
+        self.tenant = tenant
+        self.id = task
+        self.replayed = replayed
+        """Whether this is an earlier task of the same key and request."""
+
+    def __repr__(self) -> str:
+        return f"TaskHandle({self.id!r}, tenant={self.tenant!r})"
+
+    async def get(self) -> TaskView:
+        """Read the task as it stands."""
+        return await self._app.get(self.id, tenant=self.tenant)
+
+    async def result(self, timeout: Duration | None = None) -> Any:
+        """Wait for the task's end; see ``Outlast.result``."""
+        return await self._app.result(self.id, tenant=self.tenant, timeout=timeout)
+
+    def events(self, after: int = 0) -> AsyncIterator[EventView]:
+        """Follow the task's stream; see ``Outlast.events``."""
+        return self._app.events(self.id, tenant=self.tenant, after=after)
+
+
+class Operations:
+    """The ledger and the reconciliation queue."""
+
+    def __init__(self, app: Outlast) -> None:
+        self._app = app
+
+    async def list(
+        self,
+        *,
+        task: str | None = None,
+        state: str | None = None,
+        tenant: str = DEFAULT_TENANT,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Sequence[OperationView]:
+        """List a task's operations in order, or, without a task, the tenant's unknown ones (state
+        ``unknown``)."""
+        query = OperationFilter(tenant=tenant, task=task, state=state, after=after, limit=limit)
+        return [OperationView.of(row) for row in await self._app.store.list_operations(query)]
+
+    async def show(
+        self, operation: str, *, tenant: str = DEFAULT_TENANT
+    ) -> tuple[OperationView, Sequence[EvidenceView]]:
+        """Read one operation by its id with its evidence. Raises OperationNotFound."""
+        task, key = ids.split_operation_id(operation)
+        rows = await self._app.store.list_operations(
+            OperationFilter(tenant=tenant, task=task, key=key, limit=1)
+        )
+        if not rows:
+            raise OperationNotFound(f"no operation {operation} in tenant {tenant}")
+        evidence = await self._app.store.read_evidence(tenant, task, key)
+        return OperationView.of(rows[0]), [EvidenceView.of(row) for row in evidence]
+
+    async def settle(
+        self,
+        operation: str,
+        verdict: Literal["happened", "did_not_happen", "send_again"],
+        *,
+        reason: str,
+        by: str,
+        result: Any = None,
+        turn: int | None = None,
+        forced: bool = False,
+        tenant: str = DEFAULT_TENANT,
+    ) -> OperationView:
+        """Settle an unknown operation; its task resumes.
+
+        verdict: ``happened`` (with the result that the agent is to see), ``did_not_happen``, or
+        ``send_again`` (under the same key). reason and by (a person's name) are kept. turn: the turn that was
+        seen, so that two people cannot overwrite each other. forced: settle as not happened before the call's
+        own deadline is over.
+
+        Raises OperationNotFound, SettlementConflict (with what is recorded), InvalidRequest. Atomic; fenced
+        by the operation's turn.
+        """
+        task, key = ids.split_operation_id(operation)
+        ids.check_key(reason, "reason")
+        ids.check_key(by, "by")
+        settlement = Settlement(
+            tenant=tenant,
+            task=task,
+            key=key,
+            verdict=verdict,
+            by=f"person:{by}",
+            reason=reason,
+            turn=turn,
+            result=values.encode(values.normalise(result), what="result") if verdict == "happened" else None,
+            forced=forced,
+        )
+        (settled,) = await self._app.store.settle([settlement])
+        if settled.kind == "not_found":
+            raise OperationNotFound(f"no operation {operation} in tenant {tenant}")
+        if settled.kind == "too_early":
+            raise SettlementConflict(
+                f"operation {operation} may still be under way for {settled.wait_us / 1_000_000:.1f} s;"
+                " wait, or force it",
+                state="too_early",
+            )
+        if settled.kind == "conflict":
+            raise SettlementConflict(
+                f"operation {operation} is {settled.state}, not open to this settlement", state=settled.state
+            )
+        view, _ = await self.show(operation, tenant=tenant)
+        return view
+
+
+class Outlast:
+    """An app: its agents and tools, and a store to run them from.
+
+    name: for people. database_url: where the store is; by default ``OUTLAST_DATABASE_URL``, or a SQLite file
+    in ``.outlast/``. store: a store made by the caller instead.
+    """
+
+    def __init__(self, name: str, *, database_url: str | None = None, store: Store | None = None) -> None:
+        self.name = ids.check_name(name, "app name")
+        self.registry = Registry()
+        self.operations = Operations(self)
+        self._database_url = database_url
+        self._store = store
+        self._opened = False
+        self._tail: Tail | None = None
+        self._submitter: Submitter | None = None
+
+    # -- registering ----------------------------------------------------------------------------------------
+
+    def agent(
+        self,
+        function: F | None = None,
+        *,
+        name: str | None = None,
+        version: str = "1",
+        pool: str = "default",
+        deadline: Duration | None = None,
+        retry: Backoff | None = None,
+    ) -> Any:
+        """Register an async function as an agent; its first parameter is the TaskContext, the rest its input.
+
+        version: tasks bind to the version that first claims them. deadline: how long after acceptance a task
+        must have ended. retry: run failed attempts again; only its attempts and delays count, not its total
+        time.
+        """
+
+        def register(target: F) -> F:
+            label = name or target.__name__
+            if not asyncio.iscoroutinefunction(target):
+                raise ConfigurationError(f"agent {label} must be an async function")
+            self.registry.add_agent(
+                AgentSpec(
+                    name=label,
+                    version=version,
+                    pool=pool,
+                    function=target,
+                    signature=Signature.of(target, skip=1, owner=f"agent {label}"),
+                    deadline_us=None if deadline is None else microseconds(deadline, what="deadline"),
+                    retry=retry,
+                )
+            )
+            return target
+
+        return register if function is None else register(function)
+
+    def tool(
+        self,
+        function: F | None = None,
+        *,
+        effect: Effect = "manual",
+        name: str | None = None,
+        version: str = "1",
+        key_window: Duration | None = None,
+        find: Callable[..., Any] | None = None,
+        timeout: Duration = "30s",
+        retry: Backoff = DEFAULT_TOOL_BACKOFF,
+    ) -> Any:
+        """Register an async function as a tool; its first parameter is the ToolCall, the rest its arguments.
+
+        effect: what it does to the outside (``read``, ``idempotent``, ``keyed``, ``queryable``, ``manual``).
+        key_window: for keyed tools, how long the other side remembers a key. find: an async function that
+        looks the effect up by the call's key and answers its result, or None. timeout: how long one call may
+        take. retry: delays and caps of attempts.
+        """
+
+        def register(target: F) -> F:
+            label = name or target.__name__
+            if effect == "keyed" and key_window is None:
+                raise ConfigurationError(
+                    f"tool {label} is keyed: say with key_window= how long the other side remembers a key"
+                )
+            self.registry.add_tool(
+                ToolSpec(
+                    name=label,
+                    version=version,
+                    effect=effect,
+                    function=target,
+                    signature=Signature.of(target, skip=1, owner=f"tool {label}"),
+                    find=find,
+                    find_signature=None
+                    if find is None
+                    else Signature.of(find, skip=1, owner=f"find of tool {label}"),
+                    key_window_us=None if key_window is None else microseconds(key_window, what="key_window"),
+                    timeout_us=microseconds(timeout, what="timeout"),
+                    retry=retry,
+                )
+            )
+            return target
+
+        return register if function is None else register(function)
+
+    # -- opening --------------------------------------------------------------------------------------------
+
+    @property
+    def store(self) -> Store:
+        """The store; made on first use, opened by ``open``."""
+        if self._store is None:
+            self._store = store_for(self._database_url or Settings().database_url)
+        return self._store
+
+    async def open(self, *, migrate: bool = False) -> None:
+        """Connect. migrate: bring the schema up to date first (for development; use ``outlast migrate`` in
+        production).
+
+        Raises StoreUnavailable, SchemaOutdated, SchemaTooNew. Idempotent.
+        """
+        if self._opened:
+            return
+        if migrate:
+            await self.store.migrate()
+        await self.store.open()
+        self._opened = True
+        self._tail = Tail(self.store)
+        self._submitter = Submitter(self.store)
+
+    async def close(self) -> None:
+        """Release everything. Idempotent."""
+        if self._tail is not None:
+            await self._tail.close()
+        self._opened = False
+        if self._store is not None:
+            await self._store.close()
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def worker(self, settings: WorkerSettings | None = None) -> Worker:
+        """Make a worker of this app's agents; ``await worker.run()`` serves until ``worker.stop()``."""
+        return Worker(self.registry, self.store, settings)
+
+    # -- tasks ----------------------------------------------------------------------------------------------
+
+    async def submit(
+        self,
+        agent: Callable[..., Any] | str,
+        input: Any = None,
+        *,
+        key: str | None = None,
+        tenant: str = DEFAULT_TENANT,
+        user: str | None = None,
+        pool: str | None = None,
+        priority: int = 0,
+        deadline: Duration | None = None,
+        run_at: datetime | None = None,
+        version: str | None = None,
+        connection: Any = None,
+        trace: str | None = None,
+    ) -> TaskHandle:
+        """Accept a task; when this returns, it is stored.
+
+        agent: the decorated function or its name. input: its parameters by name. key: idempotency key (1 to
+        255 characters); the same key with the same request answers the first task. connection: an asyncpg or
+        apsw connection in a transaction of the caller's; the task then commits with it, or not at all.
+
+        Raises InvalidInput and its family, AgentNotFound, IdempotencyConflict, Busy, StoreUnavailable.
+        Atomic; idempotent by key.
+        """
+        request = Request(
+            agent=self._agent_name(agent),
+            input=input,
+            key=key,
+            tenant=tenant,
+            user=user,
+            pool=pool,
+            priority=priority,
+            deadline=deadline,
+            run_at=run_at,
+            version=version,
+            trace=trace,
+        )
+        submission = submission_for(self.registry, request)
+        if connection is not None:
+            (submitted,) = await self.store.submit([submission], connection=connection)
+        else:
+            submitted = await self._ready().one(submission)
+        return self._handle(request, submitted)
+
+    async def submit_many(self, requests: Sequence[Request]) -> Sequence[TaskHandle]:
+        """Accept many tasks in few transactions; answer their handles in order.
+
+        Every request is checked before anything is stored. Raises as ``submit`` does; a conflict of one
+        request is raised after the others were stored. Atomic per thousand; idempotent by key.
+        """
+        submissions = [submission_for(self.registry, request) for request in requests]
+        answers = await self._ready().many(submissions)
+        return [self._handle(request, answer) for request, answer in zip(requests, answers, strict=True)]
+
+    async def get(self, task: str, *, tenant: str = DEFAULT_TENANT) -> TaskView:
+        """Read a task. Raises TaskNotFound, also for a task of another tenant."""
+        rows = await self.store.read_tasks([TaskRef(tenant=tenant, task=task)])
+        if not rows:
+            raise TaskNotFound(f"no task {task} in tenant {tenant}")
+        return TaskView.of(rows[0])
+
+    async def list(
+        self,
+        *,
+        tenant: str = DEFAULT_TENANT,
+        state: str | None = None,
+        agent: str | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> Sequence[TaskView]:
+        """List tasks, newest first. before: the id to go on below."""
+        query = TaskFilter(tenant=tenant, state=state, agent=agent, before=before, limit=limit)
+        return [TaskView.of(row) for row in await self.store.list_tasks(query)]
+
+    async def attempts(self, task: str, *, tenant: str = DEFAULT_TENANT) -> Sequence[AttemptView]:
+        """List a task's attempts, oldest first."""
+        return [
+            AttemptView.of(row) for row in await self.store.read_attempts(TaskRef(tenant=tenant, task=task))
+        ]
+
+    async def result(
+        self, task: str, *, tenant: str = DEFAULT_TENANT, timeout: Duration | None = None
+    ) -> Any:
+        """Wait for a task's end and answer its result.
+
+        timeout: how long to wait, for ever by default. Raises TaskNotFound, TaskFailed, TaskCancelled,
+        TimeoutError.
+        """
+        view = await self.wait(task, tenant=tenant, timeout=timeout)
+        if view.state == "succeeded":
+            spec = self.registry.agents.get((view.agent, view.version))
+            return view.result if spec is None else spec.signature.restore(view.result)
+        error = view.error or {}
+        if view.state == "cancelled":
+            raise TaskCancelled(f"task {task} was cancelled: {error.get('message', '')}")
+        raise TaskFailed(
+            f"task {task} failed: {error.get('message', '')}", failure_code=error.get("code", "task_failed")
+        )
+
+    async def wait(
+        self, task: str, *, tenant: str = DEFAULT_TENANT, timeout: Duration | None = None
+    ) -> TaskView:
+        """Wait for a task's end and answer the task as it stands then. Raises TaskNotFound, TimeoutError."""
+        seconds = None if timeout is None else microseconds(timeout, what="timeout", zero=True) / 1_000_000
+        async with asyncio.timeout(seconds):
+            view = await self.get(task, tenant=tenant)
+            while view.ended_at is None:
+                async for _ in self._following().follow(tenant, task, view.last_event):
+                    pass
+                view = await self.get(task, tenant=tenant)
+        return view
+
+    async def events(
+        self, task: str, *, tenant: str = DEFAULT_TENANT, after: int = 0
+    ) -> AsyncIterator[EventView]:
+        """Follow a task's events above ``after`` until its end; first what is kept, then what comes.
+
+        Raises TaskNotFound. Ends at once when nothing above ``after`` will come.
+        """
+        view = await self.get(task, tenant=tenant)
+        if view.ended_at is not None and after >= view.last_event:
+            return
+        async for row in self._following().follow(tenant, task, after):
+            yield EventView.of(row)
+
+    async def stored_events(
+        self, task: str, *, tenant: str = DEFAULT_TENANT, after: int = 0, limit: int = 500
+    ) -> Sequence[EventView]:
+        """Read a page of a task's kept events above ``after``."""
+        cursor = EventCursor(tenant=tenant, task=task, after=after)
+        return [EventView.of(row) for row in await self.store.read_events([cursor], limit)]
+
+    # -- inside ---------------------------------------------------------------------------------------------
+
+    def _agent_name(self, agent: Callable[..., Any] | str) -> str:
+        if isinstance(agent, str):
+            return agent
+        for spec in self.registry.agents.values():
+            if spec.function is agent:
+                return spec.name
+        raise ConfigurationError(f"{agent!r} is not an agent of app {self.name}; register it with @app.agent")
+
+    def _ready(self) -> Submitter:
+        if self._submitter is None or not self._opened:
+            raise ConfigurationError(
+                f"app {self.name} is not open: use 'async with app:' or 'await app.open()'"
+            )
+        return self._submitter
+
+    def _following(self) -> Tail:
+        if self._tail is None or not self._opened:
+            raise ConfigurationError(
+                f"app {self.name} is not open: use 'async with app:' or 'await app.open()'"
+            )
+        return self._tail
+
+    def _handle(self, request: Request, submitted: Submitted) -> TaskHandle:
+        if submitted.kind == "conflict":
+            raise IdempotencyConflict(
+                f"idempotency key {request.key!r} was used for another request, by task {submitted.task}"
+            )
+        if submitted.kind == "busy":
+            raise Busy(
+                f"a request with idempotency key {request.key!r} is being stored at this moment; try again"
+            )
+        return TaskHandle(self, request.tenant, submitted.task, replayed=submitted.kind == "replayed")

@@ -1,0 +1,161 @@
+"""Submitting: from what a caller says to a stored task, many callers in one transaction.
+
+Purpose: accepted means stored. While one transaction is under way the next group collects; there is no timer.
+
+Identity: the task's id is made before the store is asked, so an answer that was lost is asked for again with
+the very same record and cannot make a second task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from outlast import clock, probes
+from outlast.core import canonical, ids, values
+from outlast.core.durations import Duration, microseconds
+from outlast.engine.registry import Registry
+from outlast.errors import InvalidInput, InvalidRequest, StoreUnavailable
+from outlast.store.contract import Store
+from outlast.store.records import ANY_VERSION, Submission, Submitted
+
+GROUP = 1_000
+RETRIES = 3
+DEFAULT_TENANT = "default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What a caller asks for, as it was sent.
+
+    agent: name of a registered agent. input: its parameters by name. key: idempotency key. deadline: how long
+    after acceptance the task must have ended. run_at: instant before which it does not start. priority:
+    higher goes first among the tenant's own. version: a version to bind to; the latest that a worker serves
+    by default.
+    """
+
+    agent: str
+    input: Any = None
+    key: str | None = None
+    tenant: str = DEFAULT_TENANT
+    user: str | None = None
+    pool: str | None = None
+    priority: int = 0
+    deadline: Duration | None = None
+    run_at: datetime | None = None
+    version: str | None = None
+    trace: str | None = None
+
+
+def submission_for(registry: Registry, request: Request) -> Submission:
+    """Check a request and make the record to store. Raises the InvalidRequest family and AgentNotFound."""
+    ids.check_name(request.tenant, "tenant")
+    key = None if request.key is None else ids.check_key(request.key, "idempotency key")
+    spec = registry.agent(request.agent, request.version)
+    given = {} if request.input is None else request.input
+    if not isinstance(given, Mapping):
+        raise InvalidInput(f"the input of agent {spec.name} must be an object of its parameters by name")
+    plain = values.normalise(dict(given))
+    text = values.encode(plain, what="input")
+    spec.signature.check(plain)
+    if not -1000 <= request.priority <= 1000:
+        raise InvalidRequest("priority must be from -1000 to 1000", pointer="/priority")
+    if request.user is not None:
+        ids.check_key(request.user, "user")
+    deadline_us = spec.deadline_us
+    if request.deadline is not None:
+        deadline_us = microseconds(request.deadline, what="deadline")
+    run_at = None
+    if request.run_at is not None:
+        if request.run_at.tzinfo is None:
+            raise InvalidRequest("run_at needs an instant with a time zone", pointer="/run_at")
+        run_at = (request.run_at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    return Submission(
+        tenant=request.tenant,
+        task=clock.new_id(ids.TASK),
+        key=key,
+        request_digest=_digest(request, plain) if key is not None else "",
+        agent=spec.name,
+        version=ANY_VERSION if request.version is None else request.version,
+        pool=spec.pool if request.pool is None else ids.check_name(request.pool, "pool"),
+        priority=request.priority,
+        input=text,
+        user=request.user,
+        deadline_us=deadline_us,
+        run_at=run_at,
+        trace=request.trace,
+    )
+
+
+def _digest(request: Request, plain: Any) -> str:
+    """Digest the request as the caller sent it, before defaults and clocks (RFC 8785, SHA-256)."""
+    options = {
+        "user": request.user,
+        "pool": request.pool,
+        "priority": request.priority,
+        "deadline": None if request.deadline is None else str(request.deadline),
+        "run_at": None if request.run_at is None else request.run_at.isoformat(),
+    }
+    return canonical.digest(
+        {"agent": request.agent, "version": request.version, "input": plain, "options": options}
+    )
+
+
+class Submitter:
+    """Group concurrent submissions into few transactions."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._pending: list[tuple[Submission, asyncio.Future[Submitted]]] = []
+        self._busy: asyncio.Task[None] | None = None
+
+    async def one(self, submission: Submission) -> Submitted:
+        """Store one submission, together with whatever else is submitted now. Raises StoreUnavailable."""
+        future: asyncio.Future[Submitted] = asyncio.get_running_loop().create_future()
+        self._pending.append((submission, future))
+        if self._busy is None or self._busy.done():
+            self._busy = asyncio.get_running_loop().create_task(self._work())
+        return await future
+
+    async def many(self, batch: list[Submission]) -> list[Submitted]:
+        """Store a batch in groups, in order. Raises StoreUnavailable; what was stored by then stands."""
+        answers: list[Submitted] = []
+        for start in range(0, len(batch), GROUP):
+            answers.extend(await self._store_group(batch[start : start + GROUP]))
+        return answers
+
+    async def _work(self) -> None:
+        # Callers that are runnable now join the first group.
+        await asyncio.sleep(0)
+        while self._pending:
+            group, self._pending = self._pending[:GROUP], self._pending[GROUP:]
+            try:
+                answers = await self._store_group([submission for submission, _ in group])
+            # Every caller of the group gets the fault, whatever it is, and the next group goes on.
+            except Exception as error:
+                for _, future in group:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            for (_, future), answer in zip(group, answers, strict=True):
+                if not future.done():
+                    future.set_result(answer)
+
+    async def _store_group(self, group: list[Submission]) -> list[Submitted]:
+        probes.reach("submit.before_commit")
+        for left in range(RETRIES, -1, -1):
+            try:
+                answers = await self._store.submit(group)
+            except StoreUnavailable:
+                # The same records again: if the first try was stored after all, it is recognised by its task
+                # ids.
+                if not left:
+                    raise
+                await asyncio.sleep(0.2)
+                continue
+            probes.reach("submit.after_commit")
+            return answers
+        raise AssertionError("unreachable")

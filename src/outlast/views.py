@@ -1,0 +1,206 @@
+"""What callers see: tasks, events, operations and attempts as frozen records with Python values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from outlast.core import ids, values
+from outlast.store.records import AttemptRow, EventRow, EvidenceRow, OperationRow, TaskRow
+
+
+def instant(us: int | None) -> datetime | None:
+    """Answer microseconds since the epoch as an instant in UTC."""
+    return None if us is None else datetime.fromtimestamp(us / 1_000_000, UTC)
+
+
+def _instant(us: int) -> datetime:
+    return datetime.fromtimestamp(us / 1_000_000, UTC)
+
+
+def _value(text: str | None) -> Any:
+    return None if text is None else values.decode(text)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskView:
+    """A task as it stands. reason: why it waits. error: code and message of a failure."""
+
+    id: str
+    tenant: str
+    agent: str
+    version: str
+    pool: str
+    priority: int
+    state: str
+    reason: str | None
+    epoch: int
+    round: int
+    attempts: int
+    last_event: int
+    effects_open: int
+    key: str | None
+    user: str | None
+    input: Any
+    result: Any
+    error: dict[str, Any] | None
+    submitted_at: datetime
+    ended_at: datetime | None
+    deadline_at: datetime | None
+
+    @classmethod
+    def of(cls, row: TaskRow) -> TaskView:
+        """Read a stored task."""
+        return cls(
+            id=row.task,
+            tenant=row.tenant,
+            agent=row.agent,
+            version=row.version,
+            pool=row.pool,
+            priority=row.priority,
+            state=row.state,
+            reason=row.reason,
+            epoch=row.epoch,
+            round=row.round,
+            attempts=row.attempts,
+            last_event=row.last_event,
+            effects_open=row.effects_open,
+            key=row.key,
+            user=row.user,
+            input=_value(row.input),
+            result=_value(row.result),
+            error=_value(row.error),
+            submitted_at=_instant(row.submitted_at),
+            ended_at=instant(row.ended_at),
+            deadline_at=instant(row.deadline_at),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventView:
+    """An event of a task's stream; ``number`` is dense and increasing within the task."""
+
+    task: str
+    number: int
+    kind: str
+    epoch: int
+    data: Any
+    at: datetime
+
+    @classmethod
+    def of(cls, row: EventRow) -> EventView:
+        """Read a stored event."""
+        return cls(
+            task=row.task,
+            number=row.number,
+            kind=row.kind,
+            epoch=row.epoch,
+            data=_value(row.data),
+            at=_instant(row.at),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationView:
+    """An operation of the ledger. ``id`` is also the idempotency key that was sent."""
+
+    id: str
+    task: str
+    key: str
+    position: int
+    kind: str
+    name: str
+    state: str
+    effect: str | None
+    attempt: int
+    turn: int
+    epoch: int
+    fingerprint: str
+    arguments: Any
+    result: Any
+    error: dict[str, Any] | None
+    settled_by: str | None
+    created_at: datetime
+    intent_at: datetime | None
+    deadline_at: datetime | None
+    due_at: datetime | None
+    ended_at: datetime | None
+
+    @classmethod
+    def of(cls, row: OperationRow) -> OperationView:
+        """Read a stored operation."""
+        return cls(
+            id=ids.operation_id(row.task, row.key),
+            task=row.task,
+            key=row.key,
+            position=row.position,
+            kind=row.kind,
+            name=row.name,
+            state=row.state,
+            effect=row.effect,
+            attempt=row.attempt,
+            turn=row.turn,
+            epoch=row.epoch,
+            fingerprint=row.request,
+            arguments=_value(row.arguments),
+            result=_value(row.result),
+            error=_value(row.error),
+            settled_by=row.settled_by,
+            created_at=_instant(row.created_at),
+            intent_at=instant(row.intent_at),
+            deadline_at=instant(row.deadline_at),
+            due_at=instant(row.due_at),
+            ended_at=instant(row.ended_at),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceView:
+    """A piece of evidence about an operation: what was asked, answered, came late, or was said by a
+    person."""
+
+    number: int
+    attempt: int
+    source: str
+    data: Any
+    at: datetime
+
+    @classmethod
+    def of(cls, row: EvidenceRow) -> EvidenceView:
+        """Read stored evidence."""
+        return cls(
+            number=row.number,
+            attempt=row.attempt,
+            source=row.source,
+            data=_value(row.data),
+            at=_instant(row.at),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptView:
+    """One attempt; ``end`` is None while it runs."""
+
+    epoch: int
+    round: int
+    worker: str
+    session: str
+    version: str
+    started_at: datetime
+    ended_at: datetime | None
+    end: str | None
+
+    @classmethod
+    def of(cls, row: AttemptRow) -> AttemptView:
+        """Read a stored attempt."""
+        return cls(
+            epoch=row.epoch,
+            round=row.round,
+            worker=row.worker,
+            session=row.session,
+            version=row.version,
+            started_at=_instant(row.started_at),
+            ended_at=instant(row.ended_at),
+            end=row.end,
+        )
