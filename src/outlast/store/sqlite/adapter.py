@@ -1,0 +1,197 @@
+"""The store in one SQLite file: the contract's verbs, handed to the executor."""
+
+from __future__ import annotations
+
+import os
+import urllib.parse
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
+
+import apsw
+
+from outlast import clock
+from outlast.errors import ConfigurationError, StoreUnavailable
+from outlast.store.records import (
+    Batch,
+    Claimed,
+    ClaimReply,
+    ClaimRequest,
+    Flushed,
+    Loaded,
+    Renewed,
+    SessionRenewal,
+    Submission,
+    Submitted,
+)
+from outlast.store.sqlite import claim as claiming
+from outlast.store.sqlite import connection as connections
+from outlast.store.sqlite import flush as flushing
+from outlast.store.sqlite import migrate as migrating
+from outlast.store.sqlite import submit as submitting
+from outlast.store.sqlite.executor import Executor, Inline, Threaded
+from outlast.store.sqlite.transaction import Transaction
+from outlast.store.sqlite.wake import TOPICS, Hub, SqliteWakes, hub_of
+
+T = TypeVar("T")
+
+
+def path_of(url: str) -> str:
+    """Answer the path that a URL names: absolute, or ``:memory:``. Raises ConfigurationError."""
+    scheme, mark, rest = url.partition("://")
+    if scheme != "sqlite" or not mark:
+        raise ConfigurationError(f"not an SQLite URL: {url!r}; write sqlite:///relative/path.db")
+    if rest == connections.MEMORY:
+        return connections.MEMORY
+    if not rest.startswith("/") or rest.endswith("/") or len(rest) < 2:
+        raise ConfigurationError(
+            f"no path in {url!r}; write sqlite:///relative/path.db, sqlite:////absolute/path.db or sqlite://:memory:"
+        )
+    if "?" in rest or "#" in rest or "\0" in rest:
+        raise ConfigurationError(f"options are not given in the URL of an SQLite store: {url!r}")
+    return os.path.realpath(urllib.parse.unquote(rest[1:]))
+
+
+class SqliteStore:
+    """Keep Outlast's promises in one SQLite file; see ``Store``.
+
+    url: ``sqlite:///relative/path.db``, ``sqlite:////absolute/path.db`` or ``sqlite://:memory:``. executor:
+    ``threaded`` (a writing and a reading thread; the default) or ``inline`` (everything in place, on one
+    connection; the default in a simulation). Raises ConfigurationError for anything else.
+    """
+
+    def __init__(self, url: str, *, executor: Literal["threaded", "inline"] | None = None) -> None:
+        if executor not in (None, "threaded", "inline"):
+            raise ConfigurationError(f"no executor {executor!r}; there are threaded and inline")
+        self._path = path_of(url)
+        self.url = url
+        self._simulated = clock.seams().inline
+        self._inline = executor == "inline" or (executor is None and self._simulated)
+        self._executor: Executor | None = None
+        self._open = False
+        self._hub = Hub() if self._path == connections.MEMORY else hub_of(self._path)
+        self.wakes = SqliteWakes(self._hub, self._watch)
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Connect; see ``Store.open``."""
+        if self._open:
+            return
+        executor = self._start()
+        try:
+            await executor.read(migrating.check_schema)
+        except BaseException:
+            if self._path != connections.MEMORY:
+                await self._stop()
+            raise
+        self._open = True
+
+    async def close(self) -> None:
+        """Finish what is pending and release everything; idempotent. A memory store is gone then."""
+        self._open = False
+        self.wakes.close()
+        await self._stop()
+
+    async def migrate(self) -> list[str]:
+        """Bring the schema up; see ``Store.migrate``."""
+        executor = self._start()
+        try:
+            return await executor.write(migrating.migrate)
+        finally:
+            if not self._open and self._path != connections.MEMORY:
+                await self._stop()
+
+    def _start(self) -> Executor:
+        if self._executor is None:
+            if self._inline:
+                # A simulation owns time: its clock stands for the database's.
+                source = clock.unix_us if self._simulated else None
+                self._executor = Inline(self._path, hint=self._hub.hint, clock=source)
+            else:
+                self._executor = Threaded(
+                    self._path, hint=self._hub.hint, changed=lambda: self._hub.hint(TOPICS)
+                )
+        return self._executor
+
+    async def _stop(self) -> None:
+        executor, self._executor = self._executor, None
+        if executor is not None:
+            await executor.close()
+
+    def _watch(self, more: int) -> None:
+        if self._executor is not None:
+            self._executor.watch(more)
+
+    def _desk(self) -> Executor:
+        if self._executor is None or not self._open:
+            raise StoreUnavailable("the store is not open")
+        return self._executor
+
+    # -- verbs -----------------------------------------------------------------------------------------------
+
+    async def submit(self, batch: Sequence[Submission], *, connection: Any = None) -> list[Submitted]:
+        """Accept tasks; see ``Store.submit``.
+
+        connection: an apsw.Connection to the same file, in a transaction of the caller's; the statements run
+        on it in place. Raises ConfigurationError for any other connection.
+        """
+        if connection is not None:
+            return self._submit_within(connection, batch)
+        if not batch:
+            return []
+        return await self._desk().write(lambda tx: submitting.submit(tx, batch))
+
+    def _submit_within(self, connection: Any, batch: Sequence[Submission]) -> list[Submitted]:
+        if not isinstance(connection, apsw.Connection):
+            raise ConfigurationError(
+                f"connection is {type(connection).__name__}; an SQLite store takes an apsw.Connection, "
+                "since a second SQLite library in one process breaks the file's locks"
+            )
+        if not connection.in_transaction:
+            raise ConfigurationError(
+                "the connection is not in a transaction; begin one (begin immediate) first"
+            )
+        if os.path.realpath(connection.filename) != self._path:
+            raise ConfigurationError("the connection is to another database than the store's")
+        if not batch:
+            return []
+        connection.execute("savepoint outlast_submit")
+        try:
+            verdicts = submitting.submit(Transaction(connection), batch)
+        except apsw.BusyError:
+            # Another writer holds the file: nothing of this was written, and the caller's transaction stands.
+            self._undo(connection)
+            return [Submitted(kind="busy", task=one.task) for one in batch]
+        except Exception as error:
+            self._undo(connection)
+            raise connections.translate(error, self._path) from error
+        connection.execute("release outlast_submit")
+        return verdicts
+
+    @staticmethod
+    def _undo(connection: apsw.Connection) -> None:
+        if connection.in_transaction:
+            connection.execute("rollback to outlast_submit")
+            connection.execute("release outlast_submit")
+
+    async def renew(self, renewal: SessionRenewal, *, now: int | None = None) -> Renewed:
+        """Open or renew a session; see ``Store.renew``."""
+        return await self._desk().write(lambda tx: claiming.renew(tx, renewal, now))
+
+    async def retire(self, session: str) -> None:
+        """End a session; see ``Store.retire``."""
+        await self._desk().write(lambda tx: claiming.retire(tx, session))
+
+    async def claim(self, request: ClaimRequest, *, now: int | None = None) -> ClaimReply:
+        """Take queued tasks; see ``Store.claim``."""
+        return await self._desk().write(
+            lambda tx: claiming.claim(tx, request, now), peek=lambda tx: claiming.peek(tx, request, now)
+        )
+
+    async def load(self, tasks: Sequence[Claimed]) -> list[Loaded]:
+        """Read inputs and journals; see ``Store.load``."""
+        return await self._desk().read(lambda tx: claiming.load(tx, tasks))
+
+    async def flush(self, batch: Batch, *, now: int | None = None) -> list[Flushed]:
+        """Write a batch; see ``Store.flush``."""
+        return await self._desk().write(lambda tx: flushing.flush(tx, batch, now))

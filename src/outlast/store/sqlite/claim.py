@@ -1,0 +1,271 @@
+"""The verbs ``renew``, ``retire``, ``claim`` and ``load``.
+
+Turns: each tenant has a place in the taking of turns, kept on its lanes (``served``). The tenant with the
+lowest place is next and moves on by one part over its weight. A tenant that comes back after a pause starts
+at most one turn behind the others, so it neither waits for old debts nor collects old rights.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from outlast.store.records import (
+    ANY_VERSION,
+    Claimed,
+    ClaimReply,
+    ClaimRequest,
+    Loaded,
+    OperationRow,
+    Renewed,
+    SessionRenewal,
+)
+from outlast.store.sqlite.heads import json_text
+from outlast.store.sqlite.transaction import Row, Transaction
+
+TURN = 1_000_000
+"""One turn of a tenant of weight 1."""
+STALE_LIMIT = 2_000
+"""How many stale queue entries one claim clears away before it answers with what it has."""
+
+
+def renew(tx: Transaction, renewal: SessionRenewal, now: int | None) -> Renewed:
+    """Open or renew a session; see ``Store.renew``."""
+    at = tx.now(now)
+    changed = tx.run(
+        "renew_session", (renewal.session, renewal.name, renewal.serves, at, at + renewal.ttl_us)
+    )
+    if changed:
+        return Renewed(alive=True, now=at, expires_at=at + renewal.ttl_us)
+    row = tx.row("read_session", (renewal.session,))
+    return Renewed(alive=False, now=at, expires_at=at if row is None else row[1])
+
+
+def retire(tx: Transaction, session: str) -> None:
+    """End a session; see ``Store.retire``. One that still holds a lease is left to the sweeper."""
+    tx.run("end_session", (session,))
+    if tx.row("read_session", (session,)) is None:
+        tx.run("drop_writers", (session,))
+
+
+@dataclass(frozen=True, slots=True)
+class _Lane:
+    id: int
+    pool: str
+    agent: str
+    bound: str
+    tenant: str
+    priority: int
+    weight: int
+    served: int
+    first: int
+    version: str
+    """The version that a task of this lane is claimed for."""
+
+
+def peek(tx: Transaction, request: ClaimRequest, now: int | None) -> ClaimReply | None:
+    """Answer a claim that would change nothing, without being the writer; None when there may be something.
+
+    Workers with free slots ask often, and an answer that needs no write lock keeps them out of the writers'
+    way.
+    """
+    if _session_name(tx, request.session) is None:
+        return ClaimReply(now=tx.now(now), claims=(), refused=True)
+    if request.limit > 0 and _served_lanes(tx, request):
+        return None
+    return ClaimReply(now=tx.now(now), claims=())
+
+
+def claim(tx: Transaction, request: ClaimRequest, now: int | None) -> ClaimReply:
+    """Take queued tasks; see ``Store.claim``."""
+    at = tx.now(now)
+    worker = _session_name(tx, request.session)
+    if worker is None:
+        return ClaimReply(now=at, claims=(), refused=True)
+    claims: list[Claimed] = []
+    leases: list[Row] = []
+    gone: list[Row] = []
+    served: dict[int, int] = {}
+    tenants = _Turns(_served_lanes(tx, request) if request.limit > 0 else [])
+    while len(claims) < request.limit and len(gone) - len(claims) < STALE_LIMIT:
+        tenant = tenants.next()
+        if tenant is None:
+            break
+        taken = tenant.take(tx, request.limit)
+        if taken is None:
+            continue
+        lane, seq, task = taken
+        gone.append((lane.id, seq))
+        to = lane.id
+        if lane.bound != lane.version:
+            to = tx.lane((lane.pool, lane.agent, lane.version, lane.tenant, lane.priority))
+        row = tx.row("claim_head", (to, lane.tenant, task, lane.id))
+        if row is None:
+            # A stale entry: the task was taken, ended or moved on another way.
+            tenants.back(tenant)
+            continue
+        epoch, round_, facts, last_event, deadline_at = row
+        claims.append(
+            Claimed(
+                tenant=lane.tenant,
+                task=task,
+                epoch=epoch,
+                round=round_,
+                agent=lane.agent,
+                version=lane.version,
+                facts=facts,
+                deadline_at=deadline_at,
+            )
+        )
+        leases.append((lane.tenant, task, epoch, round_, request.session, lane.version, request.config, at))
+        data = json_text({"worker": worker, "version": lane.version})
+        tx.append_event((lane.tenant, task, last_event, "attempt.started", epoch, data, at))
+        served[lane.id] = tenants.served(tenant)
+    tx.run_many("drop_entries", gone)
+    tx.run_many("make_leases", leases)
+    tx.run_many("mark_served", [(place, lane) for lane, place in served.items()])
+    tx.write_events()
+    return ClaimReply(now=at, claims=tuple(claims))
+
+
+def _session_name(tx: Transaction, session: str) -> str | None:
+    row = tx.row("read_session", (session,))
+    return None if row is None or row[2] is not None else row[0]
+
+
+def _served_lanes(tx: Transaction, request: ClaimRequest) -> list[_Lane]:
+    pools = set(request.pools)
+    versions = {(one.agent, one.version) for one in request.serves}
+    default: dict[str, str] = {}
+    for one in request.serves:
+        if one.default:
+            default.setdefault(one.agent, one.version)
+    lanes = []
+    for id_, pool, agent, bound, tenant, priority, weight, served, first in tx.rows("busy_lanes"):
+        if pool not in pools:
+            continue
+        if bound == ANY_VERSION:
+            version = default.get(agent)
+        else:
+            version = bound if (agent, bound) in versions else None
+        if version is not None:
+            lanes.append(_Lane(id_, pool, agent, bound, tenant, priority, weight, served, first, version))
+    return lanes
+
+
+class _Tenant:
+    """One tenant's lanes, of which the highest priority and then the oldest entry comes first."""
+
+    def __init__(self) -> None:
+        self.place = 0
+        self.weight = 1
+        self._lanes: list[tuple[int, int, int, _Lane, deque[Row]]] = []
+
+    def add(self, lane: _Lane) -> None:
+        self.place = max(self.place, lane.served)
+        self.weight = max(self.weight, lane.weight)
+        heapq.heappush(self._lanes, (-lane.priority, lane.first, lane.id, lane, deque()))
+
+    @property
+    def oldest(self) -> int:
+        return self._lanes[0][1] if self._lanes else 0
+
+    def take(self, tx: Transaction, limit: int) -> tuple[_Lane, int, str] | None:
+        """Take this tenant's next queue entry: lane, place and task; None when there is none."""
+        if not self._lanes:
+            return None
+        order, seq, id_, lane, entries = heapq.heappop(self._lanes)
+        if not entries:
+            entries.extend(tx.rows("read_entries", (lane.id, seq - 1, limit + 1)))
+        _, task = entries.popleft()
+        if not entries:
+            entries.extend(tx.rows("read_entries", (lane.id, seq, limit + 1)))
+        if entries:
+            heapq.heappush(self._lanes, (order, entries[0][0], id_, lane, entries))
+        return lane, seq, task
+
+
+class _Turns:
+    """Whose turn it is: the tenant with the lowest place, then the one with the oldest entry."""
+
+    def __init__(self, lanes: Sequence[_Lane]) -> None:
+        tenants: dict[str, _Tenant] = {}
+        for lane in lanes:
+            tenants.setdefault(lane.tenant, _Tenant()).add(lane)
+        floor = max((tenant.place for tenant in tenants.values()), default=0) - TURN
+        self._order: list[tuple[int, int, int, _Tenant]] = []
+        for number, tenant in enumerate(tenants.values()):
+            tenant.place = max(tenant.place, floor)
+            self._order.append((tenant.place, tenant.oldest, number, tenant))
+        heapq.heapify(self._order)
+        self._count = len(self._order)
+
+    def next(self) -> _Tenant | None:
+        return heapq.heappop(self._order)[3] if self._order else None
+
+    def served(self, tenant: _Tenant) -> int:
+        """Let a tenant's turn be over; answer its new place."""
+        tenant.place += TURN // tenant.weight
+        self.back(tenant)
+        return tenant.place
+
+    def back(self, tenant: _Tenant) -> None:
+        self._count += 1
+        heapq.heappush(self._order, (tenant.place, tenant.oldest, self._count, tenant))
+
+
+def load(tx: Transaction, tasks: Sequence[Claimed]) -> list[Loaded]:
+    """Read inputs and journals; see ``Store.load``. A task that is not there is left out."""
+    loaded = []
+    for one in tasks:
+        row = tx.row("load_input", (one.round, one.tenant, one.task))
+        if row is None:
+            continue
+        input_, user, trace, submitted_at, failures, attempts = row
+        loaded.append(
+            Loaded(
+                tenant=one.tenant,
+                task=one.task,
+                input=input_,
+                user=user,
+                trace=trace,
+                submitted_at=submitted_at,
+                failures=failures,
+                attempts=attempts,
+                operations=tuple(
+                    operation_row(found) for found in tx.rows("load_operations", (one.tenant, one.task))
+                ),
+            )
+        )
+    return loaded
+
+
+def operation_row(row: Row) -> OperationRow:
+    """Make the record of an operation from its columns in the order of the table."""
+    return OperationRow(
+        tenant=row[0],
+        task=row[1],
+        key=row[2],
+        position=row[3],
+        kind=row[4],
+        name=row[5],
+        state=row[6],
+        request=row[7],
+        decision=row[8],
+        effect=row[9],
+        attempt=row[10],
+        turn=row[11],
+        epoch=row[12],
+        arguments=row[13],
+        result=row[14],
+        error=row[15],
+        created_at=row[16],
+        intent_at=row[17],
+        first_intent_at=row[18],
+        deadline_at=row[19],
+        due_at=row[20],
+        ended_at=row[21],
+        settled_by=row[22],
+    )

@@ -1,0 +1,175 @@
+"""Where verbs are carried out: the one writer of a store, and a desk for views, each on a connection of its
+own.
+
+Both are plain and synchronous, and used by one thread at a time; ``executor`` decides which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import apsw
+
+from outlast.store.sqlite import connection as connections
+from outlast.store.sqlite.transaction import LaneKey, Transaction
+
+Verb = Callable[[Transaction], Any]
+"""What is done inside a transaction; it awaits nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A verb to carry out.
+
+    peek: what may answer it without a writing transaction, or None to say that one is needed.
+    """
+
+    verb: Verb
+    peek: Verb | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one verb: its answer, or the error that it raised."""
+
+    answer: Any = None
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What came of a group, verb by verb, and what is to be hinted since it is committed."""
+
+    outcomes: list[Outcome]
+    hints: frozenset[str] = frozenset()
+
+
+class Desk:
+    """A connection that is opened when it is first needed, and anew after it broke."""
+
+    def __init__(self, path: str, *, clock: Callable[[], int] | None = None) -> None:
+        self.path = path
+        self._clock = clock
+        self._connection: apsw.Connection | None = None
+
+    def connection(self) -> apsw.Connection:
+        """Answer the open connection. Raises StoreUnavailable."""
+        if self._connection is None:
+            self._connection = connections.connect(self.path)
+        return self._connection
+
+    def close(self) -> None:
+        """Close the connection; idempotent."""
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            connection.close()
+
+    def look(self, views: Sequence[Verb]) -> Carried:
+        """Carry out views in one short snapshot; one that raises fails alone."""
+        try:
+            connection = self.connection()
+            connection.execute("begin")
+            tx = Transaction(connection, clock=self._clock)
+            outcomes = []
+            for view in views:
+                try:
+                    outcomes.append(Outcome(view(tx)))
+                except Exception as error:
+                    if connections.is_broken(error):
+                        raise
+                    outcomes.append(Outcome(error=connections.translate(error, self.path)))
+            connection.execute("commit")
+        except Exception as error:
+            return self._fail(len(views), error)
+        return Carried(outcomes)
+
+    def _fail(self, count: int, error: Exception) -> Carried:
+        """Fail a whole group, and leave no transaction open and no broken connection behind."""
+        connection = self._connection
+        if connection is not None:
+            try:
+                if connection.in_transaction:
+                    connection.execute("rollback")
+            except apsw.Error as worse:
+                error = worse
+            # The database of a memory store is its connection.
+            if self.path != connections.MEMORY and connections.is_broken(error):
+                self._connection = None
+                connection.close(True)
+        return Carried([Outcome(error=connections.translate(error, self.path)) for _ in range(count)])
+
+
+class Writer(Desk):
+    """Carries out groups of verbs, each group in one transaction that begins as a writer."""
+
+    def __init__(self, path: str, *, clock: Callable[[], int] | None = None) -> None:
+        super().__init__(path, clock=clock)
+        self._lanes: dict[LaneKey, int] = {}
+        self._seen_version: int | None = None
+
+    def carry_out(self, calls: Sequence[Call]) -> Carried:
+        """Carry out a group: what a peek can answer, then the rest in one transaction.
+
+        A verb that raises undoes itself alone. When the transaction as a whole fails (the disk is full, the
+        lock is not to be had), every verb in it has failed.
+        """
+        peeks = [(index, call.peek) for index, call in enumerate(calls) if call.peek is not None]
+        if not peeks:
+            return self._write([call.verb for call in calls])
+        outcomes: list[Outcome | None] = [None] * len(calls)
+        for (index, _), seen in zip(peeks, self.look([peek for _, peek in peeks]).outcomes, strict=True):
+            if seen.answer is not None or seen.error is not None:
+                outcomes[index] = seen
+        left = [index for index, outcome in enumerate(outcomes) if outcome is None]
+        if not left:
+            return Carried([outcome for outcome in outcomes if outcome is not None])
+        carried = self._write([calls[index].verb for index in left])
+        for index, outcome in zip(left, carried.outcomes, strict=True):
+            outcomes[index] = outcome
+        return Carried([outcome for outcome in outcomes if outcome is not None], carried.hints)
+
+    def _write(self, verbs: Sequence[Verb]) -> Carried:
+        try:
+            connection = self.connection()
+            connections.begin(connection)
+        except Exception as error:
+            return self._fail(len(verbs), error)
+        tx = Transaction(connection, clock=self._clock, lanes=self._lanes)
+        outcomes: list[Outcome] = []
+        alone = len(verbs) == 1
+        try:
+            for verb in verbs:
+                if alone:
+                    outcomes.append(Outcome(verb(tx)))
+                    break
+                connection.execute("savepoint verb")
+                try:
+                    answer = verb(tx)
+                    connection.execute("release verb")
+                    outcomes.append(Outcome(answer))
+                except Exception as error:
+                    # Some errors end the whole transaction, and with it every verb.
+                    if not connection.in_transaction:
+                        raise
+                    connection.execute("rollback to verb")
+                    connection.execute("release verb")
+                    tx.forget()
+                    outcomes.append(Outcome(error=connections.translate(error, self.path)))
+            connection.execute("commit")
+        except Exception as error:
+            return self._fail(len(verbs), error)
+        except BaseException:
+            if connection.in_transaction:
+                connection.execute("rollback")
+            raise
+        self._lanes.update(tx.new_lanes)
+        return Carried(outcomes, frozenset(tx.hints))
+
+    def changed_elsewhere(self) -> bool:
+        """Say whether another connection has committed since this was asked last."""
+        version = next(iter(self.connection().execute("pragma data_version")))[0]
+        changed = self._seen_version is not None and version != self._seen_version
+        self._seen_version = version
+        return changed

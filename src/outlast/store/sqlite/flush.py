@@ -1,0 +1,298 @@
+"""The verb ``flush``: entries of many tasks, each task fenced by its epoch, each entry with its own verdict.
+
+The whole file has one writer, so no head is ever held by somebody else and nobody is ever ``deferred``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from outlast.core.transitions import OPERATION, TASK
+from outlast.store.contract import BatchRejected
+from outlast.store.records import (
+    AppendEvents,
+    Batch,
+    CommitIntent,
+    EndAttempt,
+    Entry,
+    Flushed,
+    NewEvent,
+    Note,
+    RecordOperation,
+    RecordOutcome,
+    TakeTurn,
+    TaskWrites,
+)
+from outlast.store.sqlite.heads import Head, json_text
+from outlast.store.sqlite.transaction import Transaction
+
+
+def flush(tx: Transaction, batch: Batch, now: int | None) -> list[Flushed]:
+    """Write a batch; see ``Store.flush``."""
+    at = tx.now(now)
+    last = tx.row("read_writer", (batch.writer,))
+    if last is not None and last[0] != batch.number - 1:
+        if last[0] == batch.number:
+            return [_recall(verdict) for verdict in orjson.loads(last[1])]
+        raise BatchRejected(
+            f"writer {batch.writer} is at batch {last[0]}; batch {batch.number} is not the one after it"
+        )
+    verdicts = [_write_task(tx, writes, at) for writes in batch.writes]
+    tx.write_events()
+    kept = json_text([(verdict.kind, verdict.refusals, verdict.state) for verdict in verdicts])
+    tx.run("keep_writer", (batch.writer, batch.number, kept, at))
+    return verdicts
+
+
+def _recall(kept: list[Any]) -> Flushed:
+    kind, refusals, state = kept
+    return Flushed(kind=kind, refusals=tuple((index, name) for index, name in refusals), state=state)
+
+
+def _write_task(tx: Transaction, writes: TaskWrites, at: int) -> Flushed:
+    head = Head.read(tx, writes.tenant, writes.task, at)
+    # The fence: everything below is written only under the epoch that is current now.
+    if head is None or head.epoch != writes.epoch or head.state != "running":
+        return Flushed(kind="stale", state="running" if head is None else _state(head))
+    refusals: list[tuple[int, str]] = []
+    for index, entry in enumerate(writes.entries):
+        if head.state != "running":
+            raise BatchRejected(f"task {writes.task}: entry {index} comes after the end of its attempt")
+        refusal = _WRITERS[type(entry)](tx, head, entry)
+        if refusal is not None:
+            refusals.append((index, refusal))
+    if head.state != "running":
+        head.save()
+    else:
+        head.save_events()
+    return Flushed(kind="accepted", refusals=tuple(refusals), state=_state(head))
+
+
+def _state(head: Head) -> Any:
+    return head.state
+
+
+def _append(head: Head, events: tuple[NewEvent, ...]) -> None:
+    for event in events:
+        head.append(event.kind, event.data, epoch=head.epoch)
+
+
+# -- entries, each answering None or the name of its refusal -------------------------------------------------
+
+
+def _record_operation(tx: Transaction, head: Head, entry: RecordOperation) -> str | None:
+    at = head.at
+    due_at = entry.due_at
+    if due_at is None and entry.due_in_us is not None:
+        due_at = at + entry.due_in_us
+    ended_at = at if entry.state in OPERATION.final else None
+    recorded = tx.run(
+        "record_operation",
+        (
+            head.tenant,
+            head.task,
+            entry.key,
+            entry.position,
+            entry.kind,
+            entry.name,
+            entry.state,
+            entry.request,
+            head.epoch,
+            entry.arguments,
+            entry.result,
+            entry.error,
+            at,
+            due_at,
+            ended_at,
+        ),
+    )
+    if not recorded:
+        found = tx.row("read_operation", (head.tenant, head.task, entry.key))
+        if found is None or found[0] in OPERATION.final:
+            return "already_final"
+        tx.run(
+            "replace_operation",
+            (
+                entry.kind,
+                entry.name,
+                entry.state,
+                entry.request,
+                head.epoch,
+                entry.arguments,
+                entry.result,
+                entry.error,
+                due_at,
+                ended_at,
+                head.tenant,
+                head.task,
+                entry.key,
+            ),
+        )
+        _follow_unknown(tx, head, entry.key, found[0], entry.state)
+    _append(head, entry.events)
+    return None
+
+
+def _commit_intent(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
+    at = head.at
+    deadline_at = at + entry.timeout_us
+    if head.deadline_at is not None:
+        if at >= head.deadline_at:
+            return "deadline"
+        deadline_at = min(deadline_at, head.deadline_at)
+    first = entry.attempt == 0 and entry.turn == 0
+    admitted = first and tx.run(
+        "commit_first_intent",
+        (
+            head.tenant,
+            head.task,
+            entry.key,
+            entry.position,
+            entry.kind,
+            entry.name,
+            entry.request,
+            entry.decision,
+            entry.effect,
+            head.epoch,
+            entry.arguments,
+            at,
+            deadline_at,
+        ),
+    )
+    if not admitted and not tx.run(
+        "commit_intent",
+        (
+            entry.kind,
+            entry.name,
+            entry.request,
+            entry.decision,
+            entry.effect,
+            head.epoch,
+            entry.arguments,
+            at,
+            deadline_at,
+            head.tenant,
+            head.task,
+            entry.key,
+            entry.attempt,
+            entry.turn,
+        ),
+    ):
+        return "not_planned"
+    _append(head, entry.events)
+    return None
+
+
+def _record_outcome(tx: Transaction, head: Head, entry: RecordOutcome) -> str | None:
+    recorded = tx.run(
+        "record_outcome",
+        (
+            entry.state,
+            entry.result,
+            entry.error,
+            head.at if entry.state in OPERATION.final else None,
+            entry.settled_by,
+            head.tenant,
+            head.task,
+            entry.key,
+            entry.attempt,
+            entry.turn,
+        ),
+    )
+    if not recorded:
+        return "turn_passed"
+    if entry.state == "unknown":
+        tx.run("add_unsettled", (head.tenant, head.task, entry.key, head.at))
+    else:
+        tx.run("drop_unsettled", (head.tenant, head.task, entry.key))
+    _append(head, entry.events)
+    return None
+
+
+def _take_turn(tx: Transaction, head: Head, entry: TakeTurn) -> str | None:
+    if not tx.run("take_turn", (head.tenant, head.task, entry.key, entry.attempt, entry.turn)):
+        return "turn_passed"
+    tx.run("add_unsettled", (head.tenant, head.task, entry.key, head.at))
+    _append(head, entry.events)
+    return None
+
+
+def _append_events(tx: Transaction, head: Head, entry: AppendEvents) -> str | None:
+    _append(head, entry.events)
+    return None
+
+
+def _note(tx: Transaction, head: Head, entry: Note) -> str | None:
+    tx.run(
+        "add_evidence",
+        (head.tenant, head.task, entry.key, entry.attempt, entry.source, entry.data, head.at),
+    )
+    return None
+
+
+def _end_attempt(tx: Transaction, head: Head, entry: EndAttempt) -> str | None:
+    name, epoch = (head.tenant, head.task), head.epoch
+    for key in entry.reopen:
+        tx.run("reopen_operation", (*name, key))
+    _append(head, entry.events)
+    head.end_attempt(entry.attempt_end)
+    head.append(f"attempt.{entry.attempt_end}", epoch=epoch)
+    if entry.task_state in TASK.final:
+        head.finish(entry.task_state, result=entry.result, error=entry.error, epoch=epoch)
+    elif entry.task_state == "waiting" and entry.reason is not None:
+        due_at = _wake_at(tx, head, entry)
+        if _is_over(tx, head, entry, due_at):
+            head.enqueue()
+            head.append("task.queued", epoch=epoch)
+        else:
+            head.wait(entry.reason, due_at)
+            head.append("task.waiting", json_text({"reason": entry.reason}), epoch=epoch)
+    elif entry.task_state == "queued":
+        head.enqueue()
+        head.append("task.queued", epoch=epoch)
+    else:
+        raise BatchRejected(f"task {head.task}: an attempt cannot end with its task {entry.task_state}")
+    return None
+
+
+def _wake_at(tx: Transaction, head: Head, entry: EndAttempt) -> int | None:
+    """Answer when a suspended task is to be woken, None for never by time."""
+    if entry.wake_in_us is not None:
+        return head.at + entry.wake_in_us
+    if entry.reason != "timer":
+        return None
+    earliest = tx.row("earliest_timer", (head.tenant, head.task))
+    # A wait for a timer that does not exist would never end.
+    return head.at if earliest is None or earliest[0] is None else int(earliest[0])
+
+
+def _is_over(tx: Transaction, head: Head, entry: EndAttempt, due_at: int | None) -> bool:
+    """Say whether what a suspension waits for is already there, so that no wake-up is lost."""
+    if head.facts > entry.facts or (due_at is not None and due_at <= head.at):
+        return True
+    if entry.reason != "reconciliation":
+        return False
+    counted = tx.row("count_unsettled", (head.tenant, head.task))
+    return counted is not None and counted[0] == 0
+
+
+def _follow_unknown(tx: Transaction, head: Head, key: str, before: str, after: str) -> None:
+    """Keep the reconciliation queue true to an operation's state."""
+    if before == "unknown" and after != "unknown":
+        tx.run("drop_unsettled", (head.tenant, head.task, key))
+    elif after == "unknown":
+        tx.run("add_unsettled", (head.tenant, head.task, key, head.at))
+
+
+_WRITERS: dict[type[Entry], Callable[[Transaction, Head, Any], str | None]] = {
+    RecordOperation: _record_operation,
+    CommitIntent: _commit_intent,
+    RecordOutcome: _record_outcome,
+    TakeTurn: _take_turn,
+    AppendEvents: _append_events,
+    Note: _note,
+    EndAttempt: _end_attempt,
+}

@@ -1,0 +1,274 @@
+-- The first tables. Instants are whole microseconds since the epoch, payloads are JSON text.
+--
+-- Tables that are written often have one B-tree each (without rowid). There are no foreign keys: every key begins
+-- with the tenant, and the verbs write rows together. The check lists are those of outlast.core.transitions.
+
+-- The head: narrow, and what everybody locks.
+create table tasks (
+    tenant text not null check (tenant <> ''),
+    id text not null check (
+        length(id) between 1 and 255
+        and instr(cast(id as blob), x'00') = 0
+        and id not glob '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'
+        and trim(id) <> ''
+    ),
+    state text not null check (state in ('queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled')),
+    reason text check (reason in ('timer', 'signal', 'approval', 'reconciliation', 'child', 'limit', 'operator')),
+    epoch integer not null default 0 check (epoch >= 0),
+    round integer not null default 1 check (round >= 1),
+    facts integer not null default 0 check (facts >= 0),
+    last_event integer not null default 0 check (last_event >= 0),
+    lane integer not null,
+    deadline_at integer,
+    primary key (tenant, id),
+    check ((state = 'waiting') = (reason is not null))
+) strict, without rowid;
+
+-- What the caller asked for. The unique index is what claims an idempotency key.
+create table inputs (
+    tenant text not null,
+    task text not null,
+    key text check (
+        length(key) between 1 and 255
+        and instr(cast(key as blob), x'00') = 0
+        and key not glob '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'
+        and trim(key) <> ''
+    ),
+    request_digest text not null,
+    agent text not null,
+    version_asked text not null,
+    pool text not null,
+    priority integer not null,
+    input text not null,
+    user_name text,
+    trace text,
+    announce integer not null check (announce in (0, 1)),
+    submitted_at integer not null,
+    primary key (tenant, task)
+) strict, without rowid;
+
+create unique index inputs_key on inputs (tenant, key) where key is not null;
+
+-- Where queue entries stand. ``served`` is the tenant's place in the taking of turns, in parts of one task.
+create table lanes (
+    id integer primary key,
+    pool text not null,
+    agent text not null,
+    version text not null,
+    tenant text not null,
+    priority integer not null,
+    weight integer not null default 1 check (weight >= 1),
+    served integer not null default 0,
+    unique (pool, agent, version, tenant, priority)
+) strict;
+
+-- One writer at a time: commit order is number order, so lanes need no marks.
+create table queue (
+    lane integer not null,
+    seq integer not null,
+    tenant text not null,
+    task text not null,
+    primary key (lane, seq)
+) strict, without rowid;
+
+-- Counters that must outlive their rows: the age of queue entries.
+create table sequences (
+    name text primary key not null,
+    value integer not null
+) strict, without rowid;
+
+insert into sequences (name, value) values ('queue', 0);
+
+create table leases (
+    tenant text not null,
+    task text not null,
+    epoch integer not null,
+    round integer not null,
+    session text not null,
+    version text not null,
+    config text not null,
+    started_at integer not null,
+    primary key (tenant, task)
+) strict, without rowid;
+
+create index leases_session on leases (session);
+
+create table attempts (
+    tenant text not null,
+    task text not null,
+    epoch integer not null,
+    round integer not null,
+    session text not null,
+    worker text not null,
+    version text not null,
+    config text not null,
+    started_at integer not null,
+    ended_at integer not null,
+    "end" text not null check ("end" in ('succeeded', 'failed', 'suspended', 'released', 'cancelled', 'lost')),
+    primary key (tenant, task, epoch)
+) strict, without rowid;
+
+create table sessions (
+    id text primary key not null,
+    name text not null,
+    serves text not null,
+    started_at integer not null,
+    expires_at integer not null,
+    lost_at integer
+) strict, without rowid;
+
+create table writers (
+    id text primary key not null,
+    number integer not null,
+    verdicts text not null,
+    updated_at integer not null
+) strict, without rowid;
+
+create table operations (
+    tenant text not null,
+    task text not null,
+    key text not null check (key <> ''),
+    position integer not null,
+    kind text not null check (
+        kind in ('step', 'model', 'tool', 'timer', 'signal', 'child', 'compensation', 'value')
+    ),
+    name text not null,
+    state text not null check (state in ('planned', 'approved', 'running', 'succeeded', 'failed', 'unknown')),
+    request text not null,
+    decision text,
+    effect text check (effect in ('read', 'idempotent', 'keyed', 'queryable', 'manual')),
+    attempt integer not null default 0,
+    turn integer not null default 0,
+    epoch integer not null,
+    arguments text,
+    result text,
+    error text,
+    created_at integer not null,
+    intent_at integer,
+    first_intent_at integer,
+    deadline_at integer,
+    due_at integer,
+    ended_at integer,
+    settled_by text,
+    primary key (tenant, task, key)
+) strict, without rowid;
+
+-- The reconciliation queue: a row exists exactly while its operation is unknown.
+create table unsettled (
+    tenant text not null,
+    task text not null,
+    key text not null,
+    since integer not null,
+    primary key (tenant, task, key)
+) strict, without rowid;
+
+create table evidence (
+    tenant text not null,
+    task text not null,
+    key text not null,
+    number integer not null,
+    attempt integer not null,
+    source text not null check (source <> ''),
+    data text not null,
+    at integer not null,
+    primary key (tenant, task, key, number)
+) strict, without rowid;
+
+create table events (
+    tenant text not null,
+    task text not null,
+    number integer not null check (number >= 1),
+    kind text not null check (kind <> ''),
+    epoch integer not null,
+    data text not null,
+    at integer not null,
+    primary key (tenant, task, number)
+) strict, without rowid;
+
+create table timers (
+    tenant text not null,
+    task text not null,
+    kind text not null check (kind in ('wake', 'deadline')),
+    due_at integer not null,
+    primary key (tenant, task, kind)
+) strict, without rowid;
+
+create index timers_due on timers (due_at);
+
+create table results (
+    tenant text not null,
+    task text not null,
+    round integer not null,
+    state text not null check (state in ('succeeded', 'failed', 'cancelled')),
+    result text,
+    error text,
+    effects_open integer not null,
+    ended_at integer not null,
+    primary key (tenant, task, round)
+) strict, without rowid;
+
+-- With a rowid, so that the oldest rows are the first of the table whatever the backlog.
+create table outbox (
+    tenant text not null,
+    task text not null,
+    number integer not null,
+    topic text not null,
+    data text not null,
+    created_at integer not null,
+    parked text,
+    primary key (tenant, task, number)
+) strict;
+
+-- The second guard of the protocol's promises, below every verb.
+
+create trigger tasks_guard before update on tasks begin
+    select case
+        when new.epoch < old.epoch then raise(abort, 'the epoch of a task never falls')
+        when new.round < old.round then raise(abort, 'the round of a task never falls')
+        when new.last_event < old.last_event then raise(abort, 'the event numbers of a task never fall')
+        when old.state in ('succeeded', 'failed', 'cancelled') and new.state <> old.state
+            and not (new.state = 'queued' and new.round = old.round + 1)
+            then raise(abort, 'a final task state changes only to queued, in the next round')
+    end;
+end;
+
+create trigger operations_guard before update on operations
+when old.state in ('succeeded', 'failed')
+    and (new.state <> old.state or new.result is not old.result or new.error is not old.error)
+    and not (old.state = 'failed' and new.state = 'planned')
+    and new.state <> 'unknown'
+begin
+    select raise(abort, 'a recorded outcome changes only by reopening or contradicting it');
+end;
+
+create trigger events_no_update before update on events begin
+    select raise(abort, 'events are never changed');
+end;
+
+create trigger events_no_delete before delete on events begin
+    select raise(abort, 'events are never deleted');
+end;
+
+create trigger evidence_no_update before update on evidence begin
+    select raise(abort, 'evidence is never changed');
+end;
+
+create trigger evidence_no_delete before delete on evidence begin
+    select raise(abort, 'evidence is never deleted');
+end;
+
+create trigger attempts_no_update before update on attempts begin
+    select raise(abort, 'attempts are never changed');
+end;
+
+create trigger attempts_no_delete before delete on attempts begin
+    select raise(abort, 'attempts are never deleted');
+end;
+
+create trigger results_no_update before update on results begin
+    select raise(abort, 'results are never changed');
+end;
+
+create trigger results_no_delete before delete on results begin
+    select raise(abort, 'results are never deleted');
+end;

@@ -1,0 +1,88 @@
+-- renew, retire, claim, load: sessions, leases, and what a claimed task is loaded with.
+--
+-- Lock order: the file's one writer lock; load takes none.
+
+-- Open or renew a session; a session that was swept is left as it is.
+-- name: renew_session
+insert into sessions (id, name, serves, started_at, expires_at)
+values (:session, :name, :serves, :now, :expires_at)
+on conflict (id) do update
+set name = excluded.name, serves = excluded.serves, expires_at = excluded.expires_at
+where sessions.lost_at is null;
+
+-- Read a session.
+-- name: read_session
+select name, expires_at, lost_at
+from sessions
+where id = :session;
+
+-- End a session that holds no lease.
+-- name: end_session
+delete from sessions
+where id = :session and not exists (select 1 from leases where leases.session = :session);
+
+-- Remove the writer rows of a session: its own id, or that and a slash and more.
+-- name: drop_writers
+delete from writers
+where id = :session or (id >= :session || '/' and id < :session || '0');
+
+-- Read every lane that holds something, hopping from lane to lane: the cost is that of the lanes, not of the backlog.
+-- name: busy_lanes
+with recursive busy (lane) as (
+    select min(lane) from queue
+    union all
+    select (select min(queue.lane) from queue where queue.lane > busy.lane) from busy where busy.lane is not null
+)
+select lanes.id, lanes.pool, lanes.agent, lanes.version, lanes.tenant, lanes.priority, lanes.weight, lanes.served,
+    (select min(seq) from queue where queue.lane = lanes.id)
+from busy
+join lanes on lanes.id = busy.lane;
+
+-- Read the oldest entries of a lane after a place.
+-- name: read_entries
+select seq, task
+from queue
+where lane = :lane and seq > :after
+order by seq
+limit :limit;
+
+-- Take queue entries away.
+-- name: drop_entries
+delete from queue
+where lane = :lane and seq = :seq;
+
+-- Claim a task: guarded by its state and lane, so that a stale queue entry claims nothing.
+-- name: claim_head
+update tasks
+set state = 'running', epoch = epoch + 1, last_event = last_event + 1, lane = :lane
+where tenant = :tenant and id = :task and state = 'queued' and lane = :lane_read
+returning epoch, round, facts, last_event, deadline_at;
+
+-- Write leases.
+-- name: make_leases
+insert into leases (tenant, task, epoch, round, session, version, config, started_at)
+values (:tenant, :task, :epoch, :round, :session, :version, :config, :now);
+
+-- Remember whose turn it was.
+-- name: mark_served
+update lanes
+set served = :served
+where id = :lane;
+
+-- Read a claimed task's input, and count its ended attempts.
+-- name: load_input
+select input, user_name, trace, submitted_at,
+    (select count(*) from attempts
+     where attempts.tenant = inputs.tenant and attempts.task = inputs.task and attempts.round = :round
+         and attempts."end" = 'failed'),
+    (select count(*) from attempts where attempts.tenant = inputs.tenant and attempts.task = inputs.task)
+from inputs
+where tenant = :tenant and task = :task;
+
+-- Read a task's journal.
+-- name: load_operations
+select tenant, task, key, position, kind, name, state, request, decision, effect, attempt, turn, epoch, arguments,
+    result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by
+from operations
+where tenant = :tenant and task = :task
+order by position, key;

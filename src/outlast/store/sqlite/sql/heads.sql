@@ -1,0 +1,140 @@
+-- Heads, leases, queue entries, timers, events: what several verbs share.
+--
+-- Lock order: none is needed. A writer begins as the writer of the whole file (begin immediate), so what a verb has
+-- read cannot change before it commits. Whoever acts under a lease compares the epoch here all the same: the lease
+-- may have been lost before this transaction began.
+
+-- Read the clock that decides: this database's, once a transaction and after its lock was taken.
+-- name: read_clock
+select cast(round(unixepoch('subsec') * 1000) as integer) * 1000;
+
+-- Read one task's head.
+-- name: read_head
+select state, reason, epoch, round, facts, last_event, lane, deadline_at
+from tasks
+where tenant = :tenant and id = :task;
+
+-- Write one task's head, fenced by the epoch that it was read with.
+-- name: write_head
+update tasks
+set state = :state, reason = :reason, epoch = :epoch, round = :round, facts = :facts, last_event = :last_event,
+    lane = :lane
+where tenant = :tenant and id = :task and epoch = :epoch_read;
+
+-- Append events; their numbers were counted on from the head.
+-- name: append_events
+insert into events (tenant, task, number, kind, epoch, data, at)
+values (:tenant, :task, :number, :kind, :epoch, :data, :at);
+
+-- Find a lane.
+-- name: find_lane
+select id
+from lanes
+where pool = :pool and agent = :agent and version = :version and tenant = :tenant and priority = :priority;
+
+-- Make a lane.
+-- name: make_lane
+insert into lanes (pool, agent, version, tenant, priority)
+values (:pool, :agent, :version, :tenant, :priority)
+returning id;
+
+-- Take the next places in the queue; answer the last of them.
+-- name: take_places
+update sequences
+set value = value + :count
+where name = 'queue'
+returning value;
+
+-- Put tasks into their lanes.
+-- name: enqueue
+insert into queue (lane, seq, tenant, task)
+values (:lane, :seq, :tenant, :task);
+
+-- Set a timer, or move it.
+-- name: set_timer
+insert into timers (tenant, task, kind, due_at)
+values (:tenant, :task, :kind, :due_at)
+on conflict (tenant, task, kind) do update set due_at = excluded.due_at;
+
+-- Take the wake timer away.
+-- name: clear_wake
+delete from timers
+where tenant = :tenant and task = :task and kind = 'wake';
+
+-- Take all timers of a task away.
+-- name: clear_timers
+delete from timers
+where tenant = :tenant and task = :task;
+
+-- End the running attempt: what its lease said moves to the attempts that ended.
+-- name: end_attempt
+insert into attempts (tenant, task, epoch, round, session, worker, version, config, started_at, ended_at, "end")
+select l.tenant, l.task, l.epoch, l.round, l.session, coalesce(s.name, l.session), l.version, l.config, l.started_at,
+    :now, :end
+from leases l
+left join sessions s on s.id = l.session
+where l.tenant = :tenant and l.task = :task;
+
+-- Give back a lease.
+-- name: drop_lease
+delete from leases
+where tenant = :tenant and task = :task;
+
+-- Read what an ended task leaves open: effects whose intent is on disk and whose outcome is not.
+-- name: open_effects
+select key
+from operations
+where tenant = :tenant and task = :task and state = 'running'
+    and kind in ('tool', 'model', 'child', 'compensation', 'signal');
+
+-- Say of a running operation that nobody knows.
+-- name: lose_operation
+update operations
+set state = 'unknown'
+where tenant = :tenant and task = :task and key = :key and state = 'running';
+
+-- Put an operation into the reconciliation queue, if it is not there.
+-- name: add_unsettled
+insert into unsettled (tenant, task, key, since)
+values (:tenant, :task, :key, :since)
+on conflict do nothing;
+
+-- Take an operation out of the reconciliation queue.
+-- name: drop_unsettled
+delete from unsettled
+where tenant = :tenant and task = :task and key = :key;
+
+-- Count what a task has in the reconciliation queue.
+-- name: count_unsettled
+select count(*)
+from unsettled
+where tenant = :tenant and task = :task;
+
+-- Keep the result of a round.
+-- name: keep_result
+insert into results (tenant, task, round, state, result, error, effects_open, ended_at)
+values (:tenant, :task, :round, :state, :result, :error, :effects_open, :ended_at);
+
+-- Say whether the end of a task is to be announced.
+-- name: is_announced
+select announce
+from inputs
+where tenant = :tenant and task = :task;
+
+-- Write an outbox message; it has the number of the event that it announces.
+-- name: announce
+insert into outbox (tenant, task, number, topic, data, created_at)
+values (:tenant, :task, :number, :topic, :data, :created_at);
+
+-- Read when the earliest running timer operation of a task is due.
+-- name: earliest_timer
+select min(due_at)
+from operations
+where tenant = :tenant and task = :task and kind = 'timer' and state = 'running';
+
+-- Append one piece of evidence to an operation.
+-- name: add_evidence
+insert into evidence (tenant, task, key, number, attempt, source, data, at)
+select :tenant, :task, :key, coalesce(max(number), 0) + 1, :attempt, :source, :data, :at
+from evidence
+where tenant = :tenant and task = :task and key = :key;

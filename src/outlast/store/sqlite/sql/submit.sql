@@ -1,0 +1,28 @@
+-- submit: input, head, queue entry or timer, first event and outbox row of each task, in one transaction.
+--
+-- Lock order: the file's one writer lock, taken by begin immediate (or by the caller's own transaction).
+
+-- Claim the task's id and the tenant's key by one insert; no row changes when either is taken.
+-- name: claim_key
+insert into inputs (tenant, task, key, request_digest, agent, version_asked, pool, priority, input, user_name, trace,
+    announce, submitted_at)
+values (:tenant, :task, :key, :request_digest, :agent, :version, :pool, :priority, :input, :user_name, :trace,
+    :announce, :now)
+on conflict do nothing;
+
+-- Read the digest under which a task's id was used before.
+-- name: read_digest
+select request_digest
+from inputs
+where tenant = :tenant and task = :task;
+
+-- Read who holds a key.
+-- name: read_key_holder
+select task, request_digest
+from inputs
+where tenant = :tenant and key = :key;
+
+-- Make the heads of new tasks.
+-- name: make_heads
+insert into tasks (tenant, id, state, reason, last_event, lane, deadline_at)
+values (:tenant, :task, :state, :reason, 1, :lane, :deadline_at);

@@ -1,0 +1,134 @@
+"""One transaction as the verbs see it: statements by name, one clock, lanes by their key, events to be
+appended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import resources
+from typing import Any
+
+import apsw
+
+from outlast.store import statements
+
+SQL = statements.load(resources.files("outlast.store.sqlite") / "sql")
+"""Every statement of this store by name."""
+
+Row = tuple[Any, ...]
+Bindings = Mapping[str, Any] | Sequence[Any]
+LaneKey = tuple[str, str, str, str, int]
+"""(pool, agent, version, tenant, priority)."""
+
+
+class Transaction:
+    """What a verb writes through. Lives for one transaction of one connection; not shared between threads.
+
+    hints: topics to hint once this transaction is committed.
+    """
+
+    __slots__ = ("_clock", "_connection", "_events", "_known_lanes", "_new_lanes", "_now", "execute", "hints")
+
+    def __init__(
+        self,
+        connection: apsw.Connection,
+        *,
+        clock: Callable[[], int] | None = None,
+        lanes: Mapping[LaneKey, int] | None = None,
+    ) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._known_lanes: Mapping[LaneKey, int] = lanes if lanes is not None else {}
+        self._new_lanes: dict[LaneKey, int] = {}
+        self._events: list[Row] = []
+        self._now: int | None = None
+        self.execute = connection.execute
+        self.hints: set[str] = set()
+
+    # -- statements ------------------------------------------------------------------------------------------
+
+    def run(self, name: str, bindings: Bindings = ()) -> int:
+        """Run a statement; answer how many rows it changed."""
+        self.execute(SQL[name], bindings)
+        return self._connection.changes()
+
+    def run_many(self, name: str, rows: Sequence[Bindings]) -> None:
+        """Run a statement once a row."""
+        if rows:
+            self._connection.executemany(SQL[name], rows)
+
+    def row(self, name: str, bindings: Bindings = ()) -> Row | None:
+        """Run a statement; answer its one row, or None."""
+        found: list[Row] = self.execute(SQL[name], bindings).fetchall()
+        return found[0] if found else None
+
+    def rows(self, name: str, bindings: Bindings = ()) -> list[Row]:
+        """Run a statement; answer its rows."""
+        found: list[Row] = self.execute(SQL[name], bindings).fetchall()
+        return found
+
+    # -- the clock -------------------------------------------------------------------------------------------
+
+    def now(self, given: int | None = None) -> int:
+        """Answer the time that this transaction judges by, in microseconds: the one given, else the
+        database's.
+
+        The database's clock is read once, after the lock was taken, so that it stands still within a
+        transaction.
+        """
+        if given is not None:
+            return given
+        if self._now is None:
+            if self._clock is not None:
+                self._now = self._clock()
+            else:
+                row = self.row("read_clock")
+                assert row is not None
+                self._now = int(row[0])
+        return self._now
+
+    # -- lanes and the queue ---------------------------------------------------------------------------------
+
+    def lane(self, key: LaneKey) -> int:
+        """Answer the id of a lane, which is made if need be."""
+        lane = self._known_lanes.get(key) or self._new_lanes.get(key)
+        if lane is None:
+            row = self.row("find_lane", key) or self.row("make_lane", key)
+            assert row is not None
+            lane = self._new_lanes[key] = int(row[0])
+        return lane
+
+    @property
+    def new_lanes(self) -> Mapping[LaneKey, int]:
+        """Lanes looked up or made here; to be remembered only once this transaction is committed."""
+        return self._new_lanes
+
+    def forget(self) -> None:
+        """Drop what a verb left here that was rolled back: lanes and events."""
+        self._new_lanes.clear()
+        self._events.clear()
+
+    def enqueue(self, entries: Sequence[tuple[int, str, str]]) -> None:
+        """Put tasks, as (lane, tenant, task), into their lanes behind everything queued before."""
+        if not entries:
+            return
+        row = self.row("take_places", (len(entries),))
+        assert row is not None
+        first = int(row[0]) - len(entries) + 1
+        self.run_many(
+            "enqueue", [(lane, first + i, tenant, task) for i, (lane, tenant, task) in enumerate(entries)]
+        )
+        self.hints.add("queue")
+
+    # -- events ----------------------------------------------------------------------------------------------
+
+    def append_event(self, event: Row) -> None:
+        """Collect an event, as (tenant, task, number, kind, epoch, data, at), to be written by
+        ``write_events``."""
+        self._events.append(event)
+
+    def write_events(self) -> None:
+        """Write the collected events in one go."""
+        if self._events:
+            events, self._events = self._events, []
+            self.run_many("append_events", events)
+            self.hints.add("events")
