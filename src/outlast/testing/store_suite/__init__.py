@@ -18,7 +18,22 @@ import pytest
 # Before the modules are imported: an assert that fails should say what it compared.
 pytest.register_assert_rewrite(__name__)
 
-from outlast.testing.store_suite.claiming import TestClaim, TestLoad, TestSessions  # noqa: E402
+from outlast.testing.store_suite.claiming import (  # noqa: E402
+    TestClaim,
+    TestLoad,
+    TestSessions,
+)
+from outlast.testing.store_suite.ending import (  # noqa: E402
+    TestFinalEndings,
+    TestReleases,
+    TestSuspensions,
+)
+from outlast.testing.store_suite.guards import (  # noqa: E402
+    TestHistoryGuards,
+    TestInputGuards,
+    TestOperationGuards,
+    TestTaskGuards,
+)
 from outlast.testing.store_suite.journaling import (  # noqa: E402
     TestCommitIntent,
     TestEventsAndNotes,
@@ -28,24 +43,77 @@ from outlast.testing.store_suite.journaling import (  # noqa: E402
     TestTakeTurn,
     TestWriters,
 )
-from outlast.testing.store_suite.scene import scene  # noqa: E402
+from outlast.testing.store_suite.publishing import (  # noqa: E402
+    TestOutbox,
+)
+from outlast.testing.store_suite.scene import (  # noqa: E402
+    scene,
+)
+from outlast.testing.store_suite.settling import (  # noqa: E402
+    TestNote,
+    TestSettle,
+)
 from outlast.testing.store_suite.submitting import (  # noqa: E402
     TestSubmit,
     TestSubmitInsideTheCallersTransaction,
 )
+from outlast.testing.store_suite.sweeping import (  # noqa: E402
+    TestDeadlines,
+    TestLostSessions,
+    TestTimers,
+)
+from outlast.testing.store_suite.transitions import (  # noqa: E402
+    TestAttemptTransitions,
+    TestCoverage,
+    TestOperationTransitions,
+    TestTaskTransitions,
+)
+from outlast.testing.store_suite.viewing import (  # noqa: E402
+    TestEventViews,
+    TestHealth,
+    TestOperationViews,
+    TestSchema,
+    TestTaskViews,
+    TestTenants,
+    TestWakes,
+)
 
 __all__ = [
+    "TestAttemptTransitions",
     "TestClaim",
     "TestCommitIntent",
+    "TestCoverage",
+    "TestDeadlines",
+    "TestEventViews",
     "TestEventsAndNotes",
     "TestFence",
+    "TestFinalEndings",
+    "TestHealth",
+    "TestHistoryGuards",
+    "TestInputGuards",
     "TestLoad",
+    "TestLostSessions",
+    "TestNote",
+    "TestOperationGuards",
+    "TestOperationTransitions",
+    "TestOperationViews",
+    "TestOutbox",
     "TestRecordOperation",
     "TestRecordOutcome",
+    "TestReleases",
+    "TestSchema",
     "TestSessions",
+    "TestSettle",
     "TestSubmit",
     "TestSubmitInsideTheCallersTransaction",
+    "TestSuspensions",
     "TestTakeTurn",
+    "TestTaskGuards",
+    "TestTaskTransitions",
+    "TestTaskViews",
+    "TestTenants",
+    "TestTimers",
+    "TestWakes",
     "TestWriters",
     "scene",
 ]

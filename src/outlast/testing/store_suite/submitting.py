@@ -222,7 +222,7 @@ class TestSubmit:
     async def test_an_empty_batch_is_no_error(self, scene: Scene) -> None:
         assert await scene.store.submit([]) == []
 
-    @pytest.mark.parametrize("key", BAD_KEYS.values(), ids=BAD_KEYS.keys())
+    @pytest.mark.parametrize("key", [*BAD_KEYS.values(), "key\x00key"], ids=[*BAD_KEYS.keys(), "NUL"])
     async def test_a_key_that_breaks_the_rules_is_refused_with_its_whole_batch(
         self, scene: Scene, key: str
     ) -> None:

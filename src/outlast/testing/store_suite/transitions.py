@@ -1,0 +1,295 @@
+"""Every (state, command) pair of the tables in ``outlast.core.transitions``, driven through the store.
+
+A drive brings a thing into a state, gives the command by the verb that carries it, and reads the state afterwards:
+the table's target, or the state it was in where the table refuses. A command without a verb yet is listed in
+``LATER`` by name; a pair that is neither driven nor listed fails ``TestCoverage``, and so does a pair that is listed
+although a drive exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from outlast.core.operation import OperationState
+from outlast.core.transitions import ATTEMPT, OPERATION, TASK, Machine, Refusal
+from outlast.store.records import Claimed, EndAttempt, Serves, Submission
+from outlast.testing.store_suite.scene import HOUR, SECOND, Scene
+
+LATER: dict[str, dict[str, str]] = {
+    "task": {"cancel": "the verb that cancels", "retry": "the verb that opens the next round"},
+    "attempt": {},
+    "operation": {
+        "approve": "the verb that decides approvals",
+        "contradict": "the verb that reopens an item for a person",
+    },
+}
+"""Commands by machine whose verb is still to come, with what will carry them."""
+
+UNREACHABLE: dict[str, dict[str, str]] = {
+    "task": {},
+    "attempt": {},
+    "operation": {"approved": "only an approval leads there"},
+}
+"""States by machine into which no verb of today leads."""
+
+
+def driven(machine: Machine) -> list[Any]:
+    """List the pairs of a machine that have a verb, as parameters."""
+    return [
+        pytest.param(state, command, answer, id=f"{state}-{command}")
+        for state, command, answer in machine.pairs()
+        if command not in LATER[machine.name] and state not in UNREACHABLE[machine.name]
+    ]
+
+
+def expected(state: str, answer: str | Refusal) -> str:
+    """Answer the state after a command."""
+    return state if isinstance(answer, Refusal) else answer
+
+
+# -- tasks ---------------------------------------------------------------------------------------------
+
+DEADLINE = 100 * HOUR
+
+
+async def task_in(scene: Scene, state: str) -> tuple[Submission, Claimed]:
+    """Bring a task into a state; answer it with its newest lease (of a session that lasts a minute)."""
+    record = await scene.submit(deadline_us=DEADLINE)
+    claimed = await scene.claim_task(record)
+    endings: dict[str, EndAttempt] = {
+        "queued": scene.release(),
+        # A timer far off, so that there is something to wake it.
+        "waiting": scene.suspension("timer", wake_in_us=2 * HOUR),
+        "succeeded": scene.success(),
+        "failed": scene.failure(),
+        "cancelled": scene.failure(attempt_end="cancelled", task_state="cancelled"),
+    }
+    if state != "running":
+        await scene.write(claimed, endings[state])
+    assert (await scene.task(record)).state == state
+    return record, claimed
+
+
+async def _claim(scene: Scene, record: Submission, claimed: Claimed) -> None:
+    serves = [Serves(agent=record.agent, version=claimed.version)]
+    await scene.claim(await scene.session(), pools=[record.pool], serves=serves, limit=9)
+
+
+def _end(make: Callable[[Scene], EndAttempt]) -> Callable[[Scene, Submission, Claimed], Awaitable[None]]:
+    async def drive(scene: Scene, record: Submission, claimed: Claimed) -> None:
+        await scene.flush(claimed, make(scene))
+
+    return drive
+
+
+async def _lose(scene: Scene, record: Submission, claimed: Claimed) -> None:
+    await scene.lose(claimed)
+
+
+async def _wake(scene: Scene, record: Submission, claimed: Claimed) -> None:
+    for row in (await scene.store.dump())["sessions"]:
+        await scene.session(ttl_us=9 * HOUR, session=row["id"])
+    scene.pass_time(2 * HOUR)
+    await scene.sweep()
+
+
+async def _expire(scene: Scene, record: Submission, claimed: Claimed) -> None:
+    for row in (await scene.store.dump())["sessions"]:
+        await scene.session(ttl_us=9 * DEADLINE, session=row["id"])
+    scene.now = (claimed.deadline_at or 0) + 6 * SECOND
+    await scene.sweep(grace_us=5 * SECOND)
+
+
+async def _park(scene: Scene, record: Submission, claimed: Claimed) -> None:
+    await scene.lose(claimed, max_deaths=1)
+
+
+TASK_DRIVES: dict[str, Callable[[Scene, Submission, Claimed], Awaitable[None]]] = {
+    "claim": _claim,
+    "release": _end(lambda scene: scene.release()),
+    "lose": _lose,
+    "suspend": _end(lambda scene: scene.suspension("operator")),
+    "wake": _wake,
+    "succeed": _end(lambda scene: scene.success()),
+    "fail": _end(lambda scene: scene.failure()),
+    "end_cancelled": _end(lambda scene: scene.failure(attempt_end="cancelled", task_state="cancelled")),
+    "expire": _expire,
+    "park": _park,
+}
+
+
+class TestTaskTransitions:
+    """Every pair of the table of tasks."""
+
+    @pytest.mark.parametrize(("state", "command", "answer"), driven(TASK))
+    async def test_ends_where_the_table_says(
+        self, scene: Scene, state: str, command: str, answer: str | Refusal
+    ) -> None:
+        record, claimed = await task_in(scene, state)
+        before = await scene.task(record)
+        # A timer that wakes is also due when the deadline is: a task that is to expire may be woken on the way.
+        await TASK_DRIVES[command](scene, record, claimed)
+        task = await scene.task(record)
+        assert task.state == expected(state, answer)
+        if isinstance(answer, Refusal):
+            assert task == before
+            assert await scene.kinds(record, after=before.last_event) == []
+
+
+# -- attempts ------------------------------------------------------------------------------------------
+
+ATTEMPT_ENDS: dict[str, tuple[str, Callable[[Scene], EndAttempt] | None]] = {
+    "succeed": ("succeeded", lambda scene: scene.success()),
+    "fail": ("failed", lambda scene: scene.failure()),
+    "suspend": ("suspended", lambda scene: scene.suspension("operator")),
+    "release": ("released", lambda scene: scene.release()),
+    "cancel": ("cancelled", lambda s: s.failure(attempt_end="cancelled", task_state="cancelled")),
+    "lose": ("lost", None),
+}
+
+
+async def end_attempt(scene: Scene, claimed: Claimed, command: str) -> None:
+    """Give an attempt a command."""
+    _, make = ATTEMPT_ENDS[command]
+    if make is None:
+        await scene.lose(claimed)
+    else:
+        await scene.flush(claimed, make(scene))
+
+
+class TestAttemptTransitions:
+    """Every pair of the table of attempts."""
+
+    @pytest.mark.parametrize(("state", "command", "answer"), driven(ATTEMPT))
+    async def test_ends_where_the_table_says(
+        self, scene: Scene, state: str, command: str, answer: str | Refusal
+    ) -> None:
+        claimed = await scene.running()
+        for first, (end, _) in ATTEMPT_ENDS.items():
+            if end == state:
+                await end_attempt(scene, claimed, first)
+        before = await scene.rows("attempts", claimed)
+        assert [row["end"] for row in before] == ([] if state == "running" else [state])
+        await end_attempt(scene, claimed, command)
+        [row] = await scene.rows("attempts", claimed)
+        assert row["end"] == expected(state, answer)
+        assert row["epoch"] == claimed.epoch
+        if state != "running":
+            assert [row] == before
+
+
+# -- operations ----------------------------------------------------------------------------------------
+
+
+async def operation_in(scene: Scene, claimed: Claimed, state: str) -> str:
+    """Bring an operation into a state; answer its key."""
+    intent = scene.intent("it", position=71, timeout_us=9 * SECOND)
+    if state == "planned":
+        await scene.write(claimed, scene.planned(intent))
+    else:
+        await scene.write(claimed, intent)
+    if state not in ("planned", "running"):
+        await scene.write(claimed, await scene.outcome(claimed, "it", state))  # type: ignore[arg-type]
+    assert (await scene.operation(claimed, "it")).state == state
+    return "it"
+
+
+async def _start(scene: Scene, claimed: Claimed, key: str) -> None:
+    row = await scene.operation(claimed, key)
+    await scene.flush(claimed, scene.intent(key, attempt=row.attempt, turn=row.turn))
+
+
+async def _refuse(scene: Scene, claimed: Claimed, key: str) -> None:
+    intent = scene.intent(key, position=71)
+    await scene.flush(claimed, scene.planned(intent, state="failed", error=scene.text("error")))
+
+
+def _outcome(state: OperationState) -> Callable[[Scene, Claimed, str], Awaitable[None]]:
+    async def drive(scene: Scene, claimed: Claimed, key: str) -> None:
+        await scene.flush(claimed, await scene.outcome(claimed, key, state))
+
+    return drive
+
+
+def _settle(verdict: str) -> Callable[[Scene, Claimed, str], Awaitable[None]]:
+    async def drive(scene: Scene, claimed: Claimed, key: str) -> None:
+        await scene.store.settle([scene.settlement(claimed, key, verdict, forced=True)], now=scene.now)
+
+    return drive
+
+
+async def _reopen(scene: Scene, claimed: Claimed, key: str) -> None:
+    end = scene.failure(task_state="waiting", reason="operator", error=None, reopen=(key,))
+    assert (await scene.flush(claimed, end)).kind == "accepted"
+
+
+OPERATION_DRIVES: dict[str, Callable[[Scene, Claimed, str], Awaitable[None]]] = {
+    "start": _start,
+    "refuse": _refuse,
+    "succeed": _outcome("succeeded"),
+    "fail": _outcome("failed"),
+    "lose": _outcome("unknown"),
+    "back_off": _outcome("planned"),
+    "settle_happened": _settle("happened"),
+    "settle_did_not_happen": _settle("did_not_happen"),
+    "send_again": _settle("send_again"),
+    "reopen": _reopen,
+}
+
+SETTLED_BY_THE_WORKER = {
+    # A worker that holds the lease settles an unknown with its own outcome: same compare-and-set, same target.
+    ("unknown", "succeed"): "settle_happened",
+    ("unknown", "fail"): "settle_did_not_happen",
+    ("unknown", "back_off"): "send_again",
+    # Still unknown after having asked.
+    ("unknown", "lose"): None,
+}
+"""Pairs that the table refuses under this name and takes under another, which the same verb carries."""
+
+
+class TestOperationTransitions:
+    """Every pair of the table of operations."""
+
+    @pytest.mark.parametrize(("state", "command", "answer"), driven(OPERATION))
+    async def test_ends_where_the_table_says(
+        self, scene: Scene, state: str, command: str, answer: str | Refusal
+    ) -> None:
+        claimed = await scene.running()
+        key = await operation_in(scene, claimed, state)
+        before = await scene.operation(claimed, key)
+        await OPERATION_DRIVES[command](scene, claimed, key)
+        row = await scene.operation(claimed, key)
+        if (state, command) in SETTLED_BY_THE_WORKER:
+            other = SETTLED_BY_THE_WORKER[state, command]
+            assert row.state == (expected(state, OPERATION.apply(state, other)) if other else state)
+            return
+        assert row.state == expected(state, answer)
+        if isinstance(answer, Refusal):
+            assert replace(row, epoch=0) == replace(before, epoch=0)
+        unsettled = await scene.rows("unsettled", claimed)
+        assert len(unsettled) == (row.state == "unknown")
+
+
+class TestCoverage:
+    """Nothing in the tables is forgotten here."""
+
+    @pytest.mark.parametrize(
+        ("machine", "drives"),
+        [(TASK, TASK_DRIVES), (ATTEMPT, ATTEMPT_ENDS), (OPERATION, OPERATION_DRIVES)],
+        ids=lambda value: value.name if isinstance(value, Machine) else "",
+    )
+    def test_every_command_is_driven_or_listed_as_later(
+        self, machine: Machine, drives: dict[str, object]
+    ) -> None:
+        later = LATER[machine.name]
+        assert set(machine.commands) == set(drives) | set(later)
+        assert not set(drives) & set(later)
+
+    def test_every_command_of_the_later_ones_is_known(self) -> None:
+        for machine in (TASK, ATTEMPT, OPERATION):
+            assert set(LATER[machine.name]) <= set(machine.commands)
+            assert set(UNREACHABLE[machine.name]) <= set(machine.states)
