@@ -136,8 +136,8 @@ class Run:
         self.active = 0
         self.touched = clock.monotonic()
         self._main: asyncio.Task[Any] | None = None
-        self._timers: list[asyncio.TimerHandle] = []
-        self._lingering = False
+        self._deadline: asyncio.TimerHandle | None = None
+        self._linger: asyncio.TimerHandle | None = None
 
     # -- the fence ------------------------------------------------------------------------------------------
 
@@ -217,14 +217,13 @@ class Run:
     # -- interruptions --------------------------------------------------------------------------------------
 
     def interrupt(self, kind: Interruption, detail: str = "") -> None:
-        """Seal the run for a reason; the first one counts, but losing the lease overrides the rest."""
+        """Seal the run for a reason; the first one counts, but faults of the journal override the rest."""
         if self.ended or self.interruption == "lost":
             return
-        if self.interruption is not None and kind != "lost":
+        if self.interruption is not None and kind not in ("lost", "unstorable"):
             return
         self.interruption, self.detail, self.sealed = kind, detail, True
-        for handle in self._timers:
-            handle.cancel()
+        self._stop_timers()
         if kind == "lost":
             self.host.journal.forget(self)
         for key, task in self.open.items():
@@ -238,9 +237,14 @@ class Run:
             return
         left = (self.claimed.deadline_at - self.host.session.database_now()) / 1_000_000
         loop = asyncio.get_running_loop()
-        self._timers.append(
-            loop.call_later(max(left, 0.0), self.interrupt, "expired", "the task's deadline passed")
+        self._deadline = loop.call_later(
+            max(left, 0.0), self.interrupt, "expired", "the task's deadline passed"
         )
+
+    def _stop_timers(self) -> None:
+        for handle in (self._deadline, self._linger):
+            if handle is not None:
+                handle.cancel()
 
     def remaining_s(self) -> float | None:
         """Seconds until the task's deadline by the best estimate, or None."""
@@ -262,42 +266,43 @@ class Run:
 
     def quiet(self) -> None:
         """Suspend after a while if nothing but waits stays open."""
-        if not self.waits or self.active or self.sealed or self._lingering:
+        if not self.waits or self.active or self.sealed or self._linger is not None:
             return
-        self._lingering = True
-        handle = asyncio.get_running_loop().call_later(
+        self._linger = asyncio.get_running_loop().call_later(
             self.host.settings.linger_s, self._consider, self.touched
         )
-        self._timers.append(handle)
 
     def _consider(self, touched: float) -> None:
-        self._lingering = False
+        self._linger = None
         if self.sealed or not self.waits or self.active:
             return
         if self.touched != touched:
             self.quiet()
             return
+        # What it waits for is taken before the waiting operations are cancelled.
+        ending = self._suspension()
         self.interrupt("suspended")
-        task = asyncio.get_running_loop().create_task(self._suspend())
-        self.host.straggle(task)
+        self.host.straggle(asyncio.get_running_loop().create_task(self._suspend(ending)))
 
-    async def _suspend(self) -> None:
+    def _suspension(self) -> EndAttempt:
         reasons = {wait.reason for wait in self.waits.values()}
         reason = next(name for name in WAITING_REASONS if name in reasons)
         due = [wait.due for wait in self.waits.values() if wait.due is not None]
         wake_in_us: int | None = None
         if any(wait.due is not None and not wait.stored for wait in self.waits.values()):
             wake_in_us = max(0, int((min(due) - clock.monotonic()) * 1_000_000))
-        probes.reach("worker.before_suspend")
-        await self._end(
-            EndAttempt(
-                attempt_end="suspended",
-                task_state="waiting",
-                reason=reason,
-                facts=self.claimed.facts,
-                wake_in_us=wake_in_us,
-            )
+        return EndAttempt(
+            attempt_end="suspended",
+            task_state="waiting",
+            reason=reason,
+            facts=self.claimed.facts,
+            wake_in_us=wake_in_us,
         )
+
+    async def _suspend(self, ending: EndAttempt) -> None:
+        """Give back the lease, then cancel the coroutine."""
+        probes.reach("worker.before_suspend")
+        await self._end(ending)
         probes.reach("worker.after_suspend")
         if self._main is not None:
             self._main.cancel()
@@ -355,8 +360,7 @@ class Run:
             self.interrupt("lost", "another worker holds the task")
         finally:
             self.sealed = True
-            for handle in self._timers:
-                handle.cancel()
+            self._stop_timers()
         if self.interruption == "lost":
             for task in list(self.open.values()):
                 self.host.straggle(task)

@@ -190,7 +190,9 @@ class Worker:
                 continue
             self.session.saw_now(reply.now)
             if reply.refused:
-                await self._pause(0.05)
+                # The session was swept while this process was away: a new one begins now, not at the next
+                # renewal.
+                await self.session.open()
                 continue
             if not reply.claims:
                 await self.store.wakes.wait("queue", self.settings.poll_s)

@@ -23,7 +23,9 @@ from outlast.store.records import SweepRequest, Swept
 async def sweep_once(store: Store, settings: WorkerSettings) -> Swept:
     """Sweep once. Raises StoreUnavailable."""
     probes.reach("sweeper.before_sweep")
-    swept = await store.sweep(SweepRequest(max_deaths=settings.max_deaths))
+    # A task past its deadline is left to its worker for as long as that lets calls end, and a little longer.
+    grace_us = int((settings.grace_s + 5.0) * 1_000_000)
+    swept = await store.sweep(SweepRequest(max_deaths=settings.max_deaths, grace_us=grace_us))
     probes.reach("sweeper.after_sweep")
     if swept.sessions or swept.woken or swept.expired:
         telemetry.emit(
