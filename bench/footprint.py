@@ -1,0 +1,118 @@
+"""What standing still and remembering cost: an idle worker, bytes per task, memory of many waiting and
+running tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import sys
+import time
+from collections.abc import Awaitable, Callable
+
+import asyncpg
+
+from bench import workloads
+from bench.apps import make_app
+from outlast import Request
+
+IDLE_S = 30.0
+Counter = Callable[[], Awaitable[int]]
+
+
+async def _idle(url: str, count: Counter | None) -> dict[str, float]:
+    """CPU share and statements per second of a worker process with nothing to do, over thirty seconds."""
+    code = (
+        "import asyncio,sys;from bench.apps import make_app;from bench.workloads import working\n"
+        "async def main():\n"
+        "    app=make_app(sys.argv[1]); await app.open()\n"
+        "    async with working(app): print('ready',flush=True); await asyncio.to_thread(sys.stdin.readline)\n"
+        "    await app.close()\n"
+        "asyncio.run(main())"
+    )
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", code, url, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    await process.stdout.readline()
+    # Let the start-up settle: what is measured is standing still.
+    await asyncio.sleep(2.0)
+    before, statements = _cpu_s(process.pid), await count() if count else 0
+    started = time.perf_counter()
+    await asyncio.sleep(IDLE_S)
+    span = time.perf_counter() - started
+    found = {"idle_cpu_percent": 100 * (_cpu_s(process.pid) - before) / span}
+    if count:
+        found["idle_statements_per_s"] = (await count() - statements) / span
+    process.stdin.write(b"\n")
+    await process.wait()
+    return found
+
+
+def _cpu_s(pid: int) -> float:
+    with open(f"/proc/{pid}/stat") as file:
+        fields = file.read().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _resident_mb() -> float:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize() / 1e6
+
+
+async def _memory(url: str, progress: workloads.Progress) -> dict[str, float]:
+    """Resident megabytes gained by 10,000 tasks that wait for an hour."""
+    app = make_app(url)
+    await app.open()
+    before = _resident_mb()
+    async with workloads.working(app, slots=1000, linger_s=0.05) as worker:
+        for _ in range(10):
+            await app.submit_many([Request(agent="napping", input={}) for _ in range(1000)])
+        running = 0
+        while True:
+            running = max(running, len(worker.runs))
+            waiting = await app.store.health()
+            if not worker.runs and not waiting.queued:
+                break
+            await asyncio.sleep(0.05)
+        progress(0.9)
+        found = {"memory_mb_10k_waiting": _resident_mb() - before, "most_running_then": float(running)}
+    await app.close()
+    return found
+
+
+async def postgres(url: str, progress: workloads.Progress) -> dict[str, float]:
+    """Measure on PostgreSQL; statements are counted by the server (pg_stat_database transactions)."""
+    app = make_app(url)
+    await app.open(migrate=True)
+    admin = await asyncpg.connect(url)
+    found: dict[str, float] = {}
+    for key, agent in (("wal_bytes_per_task", "one"), ("wal_bytes_per_ten_effects", "effects")):
+        before = await admin.fetchval("select pg_current_wal_lsn()")
+        await workloads.drain(app, agent, 2000, lambda part: None)
+        found[key] = float(await admin.fetchval("select pg_current_wal_lsn() - $1::pg_lsn", before)) / 2000
+    await app.close()
+    progress(0.3)
+    counting = "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()"
+
+    async def count() -> int:
+        await admin.execute("select pg_stat_force_next_flush()")
+        return int(await admin.fetchval(counting))
+
+    found.update(await _idle(url, count))
+    progress(0.7)
+    found.update(await _memory(url, progress))
+    await admin.close()
+    return found
+
+
+async def sqlite(url: str, progress: workloads.Progress) -> dict[str, float]:
+    """Measure on SQLite."""
+    app = make_app(url)
+    await app.open(migrate=True)
+    await app.close()
+    found = await _idle(url, None)
+    progress(0.7)
+    found.update(await _memory(url, progress))
+    return found
