@@ -1,0 +1,155 @@
+"""What a tool body gets: who is calling, under which key, until when, and the way to the outside.
+
+Purpose. A tool has to send its key on every attempt, to stop in time, and to let us know whether anything
+left. ``ToolCall`` carries all three, and ``ToolCall.http`` does them without being asked.
+
+Before every send: the guard of the worker (which raises ``LeaseLost`` or ``DeadlineExceeded`` when this
+process may not send any more), then the mark that the call has begun, then the bytes. The guard is asked when
+the connection stands, so that a slow look-up of a name does not come between the check and the send.
+
+Not covered. A process that is frozen between the guard and the bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from outlast import clock, probes
+from outlast.core.outcome import Unknown
+from outlast.errors import DeadlineExceeded
+from outlast.tools.classify import outcome_of_exception
+from outlast.tools.http import HttpCall
+from outlast.tools.verdicts import in_block
+
+if TYPE_CHECKING:
+    from outlast.tools.client import ToolClient
+
+__all__ = ["ToolCall"]
+
+
+def _allow() -> None:
+    """Let every send pass: for calls that no worker guards."""
+
+
+class ToolCall:
+    """The context of one attempt at a tool call.
+
+    Args:
+        idempotency_key: The operation's id; the same on every attempt, and for ``find``.
+        task: The task's id.
+        tenant: The task's tenant.
+        epoch: The fencing number of the lease under which this attempt sends.
+        attempt: Which attempt at the operation this is, from 1.
+        deadline: When the call's time is over, in seconds by ``outlast.clock.monotonic``.
+        client: Answers the HTTP client that this process shares; asked on the first use of ``http``.
+        guard: Raises when this process may not send any more.
+        traceparent: W3C Trace Context of the call, None without a trace.
+        query: Whether this asks about an operation instead of doing it; nothing counts as begun then.
+    """
+
+    __slots__ = (
+        "_began", "_client", "_guard", "_http", "_open",
+        "attempt", "deadline", "epoch", "idempotency_key", "query", "task", "tenant", "traceparent",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        idempotency_key: str,
+        task: str,
+        tenant: str,
+        epoch: int,
+        attempt: int,
+        deadline: float,
+        client: Callable[[], ToolClient],
+        guard: Callable[[], None] = _allow,
+        traceparent: str | None = None,
+        query: bool = False,
+    ) -> None:
+        self.idempotency_key = idempotency_key
+        self.task = task
+        self.tenant = tenant
+        self.epoch = epoch
+        self.attempt = attempt
+        self.deadline = deadline
+        self.traceparent = traceparent
+        self.query = query
+        self._client = client
+        self._guard = guard
+        self._http: HttpCall | None = None
+        self._began = False
+        # Sends that went out and are not known to have done nothing.
+        self._open: set[object] = set()
+
+    @property
+    def operation(self) -> str:
+        """Answer the operation's id; it is the idempotency key."""
+        return self.idempotency_key
+
+    @property
+    def began(self) -> bool:
+        """Answer whether anything may have left for the outside in this attempt."""
+        return self._began
+
+    @property
+    def http(self) -> HttpCall:
+        """Answer the HTTP client of this call."""
+        if self._http is None:
+            self._http = HttpCall(self, self._client())
+        return self._http
+
+    def remaining(self) -> float:
+        """Answer the seconds until the deadline, 0 when it is over."""
+        return max(0.0, self.deadline - clock.monotonic())
+
+    @asynccontextmanager
+    async def sending(self) -> AsyncIterator[None]:
+        """Say that something may leave for the outside in this block, by other means than ``http``.
+
+        Put one request in one block. Raises ``LeaseLost`` or ``DeadlineExceeded``, instead of entering, when
+        this process may not send any more. What is raised in the block passes through as it is; an error of
+        connecting then means that this send did nothing, and the whole call nothing either unless another one
+        may have acted.
+        """
+        token = object()
+        self.leave(token, began=True, acts=True)
+        try:
+            yield
+        except BaseException as exc:
+            self.mark_undone(token)
+            if isinstance(
+                outcome_of_exception(in_block(exc, self.others_open), began=True, changes=True), Unknown
+            ):
+                self._open.add(token)
+            raise
+
+    # ── for HttpCall ─────────────────────────────────────────────────────────────────────────────
+
+    def check(self) -> None:
+        """Raise ``LeaseLost`` or ``DeadlineExceeded`` when this process may not send any more."""
+        self._guard()
+        if clock.monotonic() >= self.deadline:
+            raise DeadlineExceeded(f"the time of operation {self.operation} is over")
+
+    def leave(self, token: object, *, began: bool, acts: bool) -> None:
+        """Pass the last point before a send; raises as ``check`` does.
+
+        token: stands for the send. began: an exception is no longer an ordinary failure. acts: the send may
+        change something, so that a later failure is none of the whole call.
+        """
+        self.check()
+        probes.reach("http.before_send")
+        if not self.query:
+            self._began = self._began or began
+            if acts:
+                self._open.add(token)
+
+    def mark_undone(self, token: object) -> None:
+        """Note that a send is known to have done nothing."""
+        self._open.discard(token)
+
+    def others_open(self) -> bool:
+        """Answer whether a send of this call may have acted."""
+        return bool(self._open)
