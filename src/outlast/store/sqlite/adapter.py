@@ -12,22 +12,42 @@ import apsw
 from outlast import clock
 from outlast.errors import ConfigurationError, StoreUnavailable
 from outlast.store.records import (
+    AttemptRow,
     Batch,
     Claimed,
     ClaimReply,
     ClaimRequest,
+    EventCursor,
+    EventRow,
+    Evidence,
+    EvidenceRow,
     Flushed,
+    Health,
     Loaded,
+    Message,
+    OperationFilter,
+    OperationRow,
+    Publication,
     Renewed,
     SessionRenewal,
+    Settled,
+    Settlement,
     Submission,
     Submitted,
+    SweepRequest,
+    Swept,
+    TaskFilter,
+    TaskRef,
+    TaskRow,
 )
 from outlast.store.sqlite import claim as claiming
 from outlast.store.sqlite import connection as connections
 from outlast.store.sqlite import flush as flushing
 from outlast.store.sqlite import migrate as migrating
+from outlast.store.sqlite import outbox, views
+from outlast.store.sqlite import settle as settling
 from outlast.store.sqlite import submit as submitting
+from outlast.store.sqlite import sweep as sweeping
 from outlast.store.sqlite.executor import Executor, Inline, Threaded
 from outlast.store.sqlite.transaction import Transaction
 from outlast.store.sqlite.wake import TOPICS, Hub, SqliteWakes, hub_of
@@ -195,3 +215,60 @@ class SqliteStore:
     async def flush(self, batch: Batch, *, now: int | None = None) -> list[Flushed]:
         """Write a batch; see ``Store.flush``."""
         return await self._desk().write(lambda tx: flushing.flush(tx, batch, now))
+
+    async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
+        """Settle unknown operations; see ``Store.settle``."""
+        return await self._desk().write(lambda tx: settling.settle(tx, settlements, now))
+
+    async def note(self, evidence: Sequence[Evidence], *, now: int | None = None) -> None:
+        """Append evidence; see ``Store.note``."""
+        await self._desk().write(lambda tx: settling.note(tx, evidence, now))
+
+    async def sweep(self, request: SweepRequest, *, now: int | None = None) -> Swept:
+        """Sweep once; see ``Store.sweep``."""
+        return await self._desk().write(lambda tx: sweeping.sweep(tx, request, now))
+
+    async def take_messages(self, limit: int, *, now: int | None = None) -> list[Message]:
+        """Read pending outbox rows; see ``Store.take_messages``."""
+        return await self._desk().read(lambda tx: outbox.take_messages(tx, limit))
+
+    async def confirm_messages(self, publications: Sequence[Publication]) -> None:
+        """Delete or park messages; see ``Store.confirm_messages``."""
+        await self._desk().write(lambda tx: outbox.confirm_messages(tx, publications))
+
+    # -- views -----------------------------------------------------------------------------------------------
+
+    async def read_tasks(self, refs: Sequence[TaskRef]) -> list[TaskRow]:
+        """Read tasks; see ``Store.read_tasks``."""
+        return await self._desk().read(lambda tx: views.read_tasks(tx, refs))
+
+    async def list_tasks(self, query: TaskFilter) -> list[TaskRow]:
+        """List tasks; see ``Store.list_tasks``."""
+        return await self._desk().read(lambda tx: views.list_tasks(tx, query))
+
+    async def read_events(self, cursors: Sequence[EventCursor], limit: int = 500) -> list[EventRow]:
+        """Read events; see ``Store.read_events``."""
+        return await self._desk().read(lambda tx: views.read_events(tx, cursors, limit))
+
+    async def read_attempts(self, ref: TaskRef) -> list[AttemptRow]:
+        """Read attempts; see ``Store.read_attempts``."""
+        return await self._desk().read(lambda tx: views.read_attempts(tx, ref))
+
+    async def list_operations(self, query: OperationFilter) -> list[OperationRow]:
+        """Read operations; see ``Store.list_operations``."""
+        return await self._desk().read(lambda tx: views.list_operations(tx, query))
+
+    async def read_evidence(self, tenant: str, task: str, key: str) -> list[EvidenceRow]:
+        """Read evidence; see ``Store.read_evidence``."""
+        return await self._desk().read(lambda tx: views.read_evidence(tx, tenant, task, key))
+
+    async def health(self) -> Health:
+        """Say whether the store answers; never raises."""
+        try:
+            return await self._desk().read(views.health)
+        except Exception as error:  # a view of the store's health says what is wrong with it
+            return Health(reachable=False, detail=str(error))
+
+    async def dump(self) -> dict[str, list[dict[str, Any]]]:
+        """Read every row; see ``Store.dump``."""
+        return await self._desk().read(views.dump)

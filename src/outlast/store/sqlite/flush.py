@@ -110,10 +110,7 @@ def _record_operation(tx: Transaction, head: Head, entry: RecordOperation) -> st
         ),
     )
     if not recorded:
-        found = tx.row("read_operation", (head.tenant, head.task, entry.key))
-        if found is None or found[0] in OPERATION.final:
-            return "already_final"
-        tx.run(
+        replaced = tx.run(
             "replace_operation",
             (
                 entry.kind,
@@ -131,7 +128,9 @@ def _record_operation(tx: Transaction, head: Head, entry: RecordOperation) -> st
                 entry.key,
             ),
         )
-        _follow_unknown(tx, head, entry.key, found[0], entry.state)
+        if not replaced:
+            found = tx.row("read_operation", (head.tenant, head.task, entry.key))
+            return "already_final" if found is None or found[0] in OPERATION.final else "not_planned"
     _append(head, entry.events)
     return None
 
@@ -277,14 +276,6 @@ def _is_over(tx: Transaction, head: Head, entry: EndAttempt, due_at: int | None)
         return False
     counted = tx.row("count_unsettled", (head.tenant, head.task))
     return counted is not None and counted[0] == 0
-
-
-def _follow_unknown(tx: Transaction, head: Head, key: str, before: str, after: str) -> None:
-    """Keep the reconciliation queue true to an operation's state."""
-    if before == "unknown" and after != "unknown":
-        tx.run("drop_unsettled", (head.tenant, head.task, key))
-    elif after == "unknown":
-        tx.run("add_unsettled", (head.tenant, head.task, key, head.at))
 
 
 _WRITERS: dict[type[Entry], Callable[[Transaction, Head, Any], str | None]] = {

@@ -141,6 +141,8 @@ class Head:
         ``effects_open``.
         """
         tx, name = self._tx, (self.tenant, self.task)
+        if self.state == "queued":
+            tx.run("dequeue", name)
         for (key,) in tx.rows("open_effects", name):
             tx.run("lose_operation", (*name, key))
             tx.run("add_unsettled", (*name, key, self.at))

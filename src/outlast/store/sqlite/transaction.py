@@ -66,6 +66,15 @@ class Transaction:
         found: list[Row] = self.execute(SQL[name], bindings).fetchall()
         return found
 
+    def named_rows(self, sql: str) -> list[dict[str, Any]]:
+        """Run a query given as text; answer its rows by the names of their columns."""
+        cursor = self._connection.cursor()
+        rows = list(cursor.execute(sql))
+        if not rows:
+            return []
+        names = [column[0] for column in self._connection.execute(sql).get_description()]
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
     # -- the clock -------------------------------------------------------------------------------------------
 
     def now(self, given: int | None = None) -> int:

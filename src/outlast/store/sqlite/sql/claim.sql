@@ -26,7 +26,8 @@ where id = :session and not exists (select 1 from leases where leases.session = 
 delete from writers
 where id = :session or (id >= :session || '/' and id < :session || '0');
 
--- Read every lane that holds something, hopping from lane to lane: the cost is that of the lanes, not of the backlog.
+-- Read every lane that holds something, hopping from lane to lane: the cost is that of the lanes, not of the
+-- backlog.
 -- name: busy_lanes
 with recursive busy (lane) as (
     select min(lane) from queue

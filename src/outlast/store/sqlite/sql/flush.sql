@@ -36,12 +36,13 @@ select state, attempt, turn, deadline_at
 from operations
 where tenant = :tenant and task = :task and key = :key;
 
--- Replace the record of an operation that is not final.
+-- Replace the record of an operation of which nothing was sent: what was sent ends by an outcome.
 -- name: replace_operation
 update operations
 set kind = :kind, name = :name, state = :state, request = :request, epoch = :epoch, arguments = :arguments,
     result = :result, error = :error, due_at = :due_at, ended_at = :ended_at
-where tenant = :tenant and task = :task and key = :key and state not in ('succeeded', 'failed');
+where tenant = :tenant and task = :task and key = :key
+    and (state in ('planned', 'approved') or (state = 'running' and attempt = 0));
 
 -- Commit the intent of an operation that was not on record.
 -- name: commit_first_intent
@@ -68,7 +69,8 @@ set state = :state, result = :result, error = :error, turn = turn + 1, ended_at 
 where tenant = :tenant and task = :task and key = :key and attempt = :attempt and turn = :turn
     and state in ('running', 'unknown');
 
--- Take an operation's next turn by compare-and-set; from now on its outcome is unknown until evidence is there.
+-- Take an operation's next turn by compare-and-set; from now on its outcome is unknown until evidence is
+-- there.
 -- name: take_turn
 update operations
 set state = 'unknown', turn = turn + 1

@@ -1,8 +1,8 @@
 -- Heads, leases, queue entries, timers, events: what several verbs share.
 --
--- Lock order: none is needed. A writer begins as the writer of the whole file (begin immediate), so what a verb has
--- read cannot change before it commits. Whoever acts under a lease compares the epoch here all the same: the lease
--- may have been lost before this transaction began.
+-- Lock order: none is needed. A writer begins as the writer of the whole file (begin immediate), so what a
+-- verb has read cannot change before it commits. Whoever acts under a lease compares the epoch here all the
+-- same: the lease may have been lost before this transaction began.
 
 -- Read the clock that decides: this database's, once a transaction and after its lock was taken.
 -- name: read_clock
@@ -49,6 +49,11 @@ returning value;
 -- name: enqueue
 insert into queue (lane, seq, tenant, task)
 values (:lane, :seq, :tenant, :task);
+
+-- Take a task out of the queue.
+-- name: dequeue
+delete from queue
+where tenant = :tenant and task = :task;
 
 -- Set a timer, or move it.
 -- name: set_timer

@@ -71,6 +71,9 @@ create table queue (
     primary key (lane, seq)
 ) strict, without rowid;
 
+-- By it the entry of a task that ends while it is queued is found, wherever it stands.
+create index queue_task on queue (tenant, task);
+
 -- Counters that must outlive their rows: the age of queue entries.
 create table sequences (
     name text primary key not null,

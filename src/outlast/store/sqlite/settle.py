@@ -1,0 +1,83 @@
+"""The verbs ``settle`` and ``note``: facts from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import orjson
+
+from outlast.core.transitions import OPERATION
+from outlast.store.records import Evidence, Settled, Settlement
+from outlast.store.sqlite.heads import Head, json_text
+from outlast.store.sqlite.transaction import Transaction
+
+_STATES = {"happened": "succeeded", "did_not_happen": "failed", "send_again": "planned"}
+
+
+def settle(tx: Transaction, settlements: Sequence[Settlement], now: int | None) -> list[Settled]:
+    """Settle unknown operations; see ``Store.settle``."""
+    at = tx.now(now)
+    verdicts = [_settle_one(tx, one, at) for one in settlements]
+    tx.write_events()
+    return verdicts
+
+
+def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
+    name = (one.tenant, one.task, one.key)
+    found = tx.row("read_operation", name)
+    if found is None:
+        return Settled(kind="not_found")
+    state, attempt, turn, deadline_at = found
+    if state != "unknown" or (one.turn is not None and one.turn != turn):
+        return Settled(kind="conflict", state=state)
+    if one.verdict != "happened" and not one.forced and deadline_at is not None and at < deadline_at:
+        return Settled(kind="too_early", state=state, wait_us=deadline_at - at)
+    settled = _STATES[one.verdict]
+    tx.run(
+        "settle_operation",
+        {
+            "tenant": one.tenant,
+            "task": one.task,
+            "key": one.key,
+            "turn": turn,
+            "state": settled,
+            "result": one.result if settled == "succeeded" else None,
+            "error": (
+                json_text({"code": "did_not_happen", "message": one.reason}) if settled == "failed" else None
+            ),
+            "ended_at": at if settled in OPERATION.final else None,
+            "by": one.by,
+        },
+    )
+    tx.run("drop_unsettled", name)
+    kept = json_text(
+        {
+            "verdict": one.verdict,
+            "by": one.by,
+            "reason": one.reason,
+            "forced": one.forced,
+            "evidence": orjson.Fragment(one.evidence),
+        }
+    )
+    source = "person" if one.by.startswith("person:") else "answered"
+    tx.run("add_evidence", (*name, attempt, source, kept, at))
+    head = Head.read(tx, one.tenant, one.task, at)
+    # The end of a task stays its last event.
+    if head is not None and head.live:
+        head.append(
+            "operation.settled", json_text({"operation": one.key, "verdict": one.verdict, "by": one.by})
+        )
+        head.facts += 1
+        # A wait for several things bears the name of one of them, so this may be what it waits for whatever
+        # its name; only an operator's is nobody else's to end.
+        if head.state == "waiting" and head.reason != "operator":
+            head.enqueue()
+        head.save()
+    return Settled(kind="settled", state=settled)
+
+
+def note(tx: Transaction, evidence: Sequence[Evidence], now: int | None) -> None:
+    """Append evidence; see ``Store.note``."""
+    at = tx.now(now)
+    for one in evidence:
+        tx.run("add_evidence", (one.tenant, one.task, one.key, one.attempt, one.source, one.data, at))

@@ -1,0 +1,95 @@
+-- Views: what is committed, read in one short snapshot, every query by tenant.
+--
+-- Lock order: none.
+
+-- Read one task as people see it.
+-- name: read_task
+select tasks.tenant, tasks.id, inputs.agent, lanes.version, inputs.pool, inputs.priority, tasks.state, tasks.reason,
+    tasks.epoch, tasks.round, tasks.last_event, inputs.key, inputs.user_name, inputs.input, results.result, results.error,
+    (select count(*) from attempts where attempts.tenant = tasks.tenant and attempts.task = tasks.id)
+    + (select count(*) from leases where leases.tenant = tasks.tenant and leases.task = tasks.id),
+    (select count(*) from unsettled where unsettled.tenant = tasks.tenant and unsettled.task = tasks.id),
+    inputs.submitted_at, results.ended_at, tasks.deadline_at
+from tasks
+join inputs on inputs.tenant = tasks.tenant and inputs.task = tasks.id
+join lanes on lanes.id = tasks.lane
+left join results on results.tenant = tasks.tenant and results.task = tasks.id and results.round = tasks.round
+where tasks.tenant = :tenant and tasks.id = :task;
+
+-- List a tenant's tasks, newest first: their ids rise with time.
+-- name: list_tasks
+select tasks.id
+from tasks
+where tasks.tenant = :tenant
+    and tasks.id < :before
+    and (:state is null or tasks.state = :state)
+    and (:agent is null or exists (
+        select 1
+        from inputs
+        where inputs.tenant = tasks.tenant and inputs.task = tasks.id and inputs.agent = :agent
+    ))
+order by tasks.id desc
+limit :limit;
+
+-- Read a task's events above a number.
+-- name: read_events
+select tenant, task, number, kind, epoch, data, at
+from events
+where tenant = :tenant and task = :task and number > :after
+order by number
+limit :limit;
+
+-- Read a task's attempts, the running one last.
+-- name: read_attempts
+select epoch, round, session, worker, version, config, started_at, ended_at, "end"
+from attempts
+where tenant = :tenant and task = :task
+union all
+select leases.epoch, leases.round, leases.session, coalesce(sessions.name, leases.session), leases.version,
+    leases.config, leases.started_at, null, null
+from leases
+left join sessions on sessions.id = leases.session
+where leases.tenant = :tenant and leases.task = :task
+order by 1;
+
+-- Read the ledger of a task by position.
+-- name: list_ledger
+select tenant, task, key, position, kind, name, state, request, decision, effect, attempt, turn, epoch, arguments,
+    result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by
+from operations
+where tenant = :tenant and task = :task
+    and (:key is null or key = :key)
+    and (:state is null or state = :state)
+    and (:after is null or (position, key) > (
+        select last.position, last.key
+        from operations as last
+        where last.tenant = :tenant and last.task = :task and last.key = :after
+    ))
+order by position, key
+limit :limit;
+
+-- Read a tenant's reconciliation queue by operation id.
+-- name: list_unsettled
+select operations.tenant, operations.task, operations.key, position, kind, name, state, request, decision, effect,
+    attempt, turn, epoch, arguments, result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at,
+    settled_by
+from unsettled
+join operations on operations.tenant = unsettled.tenant and operations.task = unsettled.task
+    and operations.key = unsettled.key
+where unsettled.tenant = :tenant
+    and (:key is null or unsettled.key = :key)
+    and (unsettled.task, unsettled.key) > (:task_after, :key_after)
+order by unsettled.task, unsettled.key
+limit :limit;
+
+-- Read an operation's evidence, oldest first.
+-- name: read_evidence
+select number, attempt, source, data, at
+from evidence
+where tenant = :tenant and task = :task and key = :key
+order by number;
+
+-- Count the queue, up to a bound.
+-- name: count_queue
+select count(*)
+from (select 1 from queue limit :limit);

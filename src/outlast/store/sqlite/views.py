@@ -1,0 +1,212 @@
+"""Views: what people and checkers see, read from what is committed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from outlast.store.records import (
+    AttemptRow,
+    EventCursor,
+    EventRow,
+    EvidenceRow,
+    Health,
+    OperationFilter,
+    OperationRow,
+    TaskFilter,
+    TaskRef,
+    TaskRow,
+)
+from outlast.store.sqlite.claim import operation_row
+from outlast.store.sqlite.migrate import schema_version
+from outlast.store.sqlite.transaction import Transaction
+
+TABLES = (
+    "tasks",
+    "inputs",
+    "lanes",
+    "queue",
+    "leases",
+    "attempts",
+    "sessions",
+    "writers",
+    "operations",
+    "unsettled",
+    "evidence",
+    "events",
+    "timers",
+    "results",
+    "outbox",
+    "migrations",
+)
+"""Every table that both stores have."""
+QUEUE_BOUND = 10_000
+_LAST = "\U0010ffff"
+"""Sorts after every id."""
+
+
+def read_tasks(tx: Transaction, refs: Sequence[TaskRef]) -> list[TaskRow]:
+    """Read tasks that exist; see ``Store.read_tasks``."""
+    rows = (tx.row("read_task", (ref.tenant, ref.task)) for ref in refs)
+    return [_task_row(*row) for row in rows if row is not None]
+
+
+def _task_row(
+    tenant: str,
+    task: str,
+    agent: str,
+    version: str,
+    pool: str,
+    priority: int,
+    state: Any,
+    reason: str | None,
+    epoch: int,
+    round_: int,
+    last_event: int,
+    key: str | None,
+    user: str | None,
+    input_: str,
+    result: str | None,
+    error: str | None,
+    attempts: int,
+    effects_open: int,
+    submitted_at: int,
+    ended_at: int | None,
+    deadline_at: int | None,
+) -> TaskRow:
+    return TaskRow(
+        tenant=tenant,
+        task=task,
+        agent=agent,
+        version=version,
+        pool=pool,
+        priority=priority,
+        state=state,
+        reason=reason,
+        epoch=epoch,
+        round=round_,
+        last_event=last_event,
+        key=key,
+        user=user,
+        input=input_,
+        result=result,
+        error=error,
+        attempts=attempts,
+        effects_open=effects_open,
+        submitted_at=submitted_at,
+        ended_at=ended_at,
+        deadline_at=deadline_at,
+    )
+
+
+def list_tasks(tx: Transaction, query: TaskFilter) -> list[TaskRow]:
+    """List a tenant's tasks; see ``Store.list_tasks``."""
+    found = tx.rows(
+        "list_tasks",
+        {
+            "tenant": query.tenant,
+            "before": _LAST if query.before is None else query.before,
+            "state": query.state,
+            "agent": query.agent,
+            "limit": query.limit,
+        },
+    )
+    return read_tasks(tx, [TaskRef(tenant=query.tenant, task=task) for (task,) in found])
+
+
+def read_events(tx: Transaction, cursors: Sequence[EventCursor], limit: int) -> list[EventRow]:
+    """Read events above cursors; see ``Store.read_events``."""
+    events: list[EventRow] = []
+    for cursor in sorted(cursors, key=lambda cursor: (cursor.tenant, cursor.task)):
+        left = limit - len(events)
+        if left <= 0:
+            break
+        events += [
+            EventRow(tenant=tenant, task=task, number=number, kind=kind, epoch=epoch, data=data, at=at)
+            for tenant, task, number, kind, epoch, data, at in tx.rows(
+                "read_events", (cursor.tenant, cursor.task, cursor.after, left)
+            )
+        ]
+    return events
+
+
+def read_attempts(tx: Transaction, ref: TaskRef) -> list[AttemptRow]:
+    """Read a task's attempts; see ``Store.read_attempts``."""
+    return [
+        AttemptRow(
+            epoch=epoch,
+            round=round_,
+            session=session,
+            worker=worker,
+            version=version,
+            config=config,
+            started_at=started_at,
+            ended_at=ended_at,
+            end=end,
+        )
+        for epoch, round_, session, worker, version, config, started_at, ended_at, end in tx.rows(
+            "read_attempts", (ref.tenant, ref.task)
+        )
+    ]
+
+
+def list_operations(tx: Transaction, query: OperationFilter) -> list[OperationRow]:
+    """Read a ledger or the reconciliation queue; see ``Store.list_operations``.
+
+    ``after`` is an operation id (``<task>:<key>``); for the ledger of one task its key alone will do too.
+    """
+    if query.task is not None:
+        after = query.after
+        if after is not None:
+            after = after.removeprefix(f"{query.task}:")
+        rows = tx.rows(
+            "list_ledger",
+            {
+                "tenant": query.tenant,
+                "task": query.task,
+                "key": query.key,
+                "state": query.state,
+                "after": after,
+                "limit": query.limit,
+            },
+        )
+    elif query.state in (None, "unknown"):
+        task_after, _, key_after = (query.after or "").partition(":")
+        rows = tx.rows(
+            "list_unsettled",
+            {
+                "tenant": query.tenant,
+                "key": query.key,
+                "task_after": task_after,
+                "key_after": key_after,
+                "limit": query.limit,
+            },
+        )
+    else:
+        raise ValueError(f"operations in state {query.state!r} are listed by task only")
+    return [operation_row(row) for row in rows]
+
+
+def read_evidence(tx: Transaction, tenant: str, task: str, key: str) -> list[EvidenceRow]:
+    """Read an operation's evidence; see ``Store.read_evidence``."""
+    return [
+        EvidenceRow(number=number, attempt=attempt, source=source, data=data, at=at)
+        for number, attempt, source, data, at in tx.rows("read_evidence", (tenant, task, key))
+    ]
+
+
+def health(tx: Transaction) -> Health:
+    """Say how the store is; see ``Store.health``."""
+    version = schema_version(tx)
+    queued = tx.row("count_queue", (QUEUE_BOUND,)) if version else None
+    return Health(
+        reachable=True,
+        now=tx.now(),
+        schema_version=version,
+        queued=0 if queued is None else int(queued[0]),
+    )
+
+
+def dump(tx: Transaction) -> dict[str, list[dict[str, Any]]]:
+    """Read every row of every table; see ``Store.dump``."""
+    return {table: tx.named_rows(f"select * from {table} order by 1, 2, 3") for table in TABLES}
