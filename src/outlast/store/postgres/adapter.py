@@ -1,0 +1,325 @@
+"""The store on PostgreSQL.
+
+Purpose: the contract's verbs as calls of functions that live in the database, each one round trip and one transaction.
+
+Identity, state, clock: see ``outlast.store``. "Lock, then look" happens inside the functions: each of their statements
+sees what was committed before it began, so that a row is read after its lock was waited for.
+
+What is fenced: see the head of each file under ``migrations``.
+
+Failure by failure. A connection is lost: ``StoreUnavailable``; the next call opens another. The answer of a flush is
+lost: the same numbered batch is sent again over a new connection, where it waits for the old backend and finds its
+verdicts, or is applied now. The server is read-only, shutting down or out of connections: as a lost connection. A caller
+is cancelled: its call goes on to its end. The schema is not ours: named errors that say what to run.
+
+Not covered: a server that loses acknowledged commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+
+from outlast import clock
+from outlast.errors import StoreUnavailable
+from outlast.store import statements
+from outlast.store.contract import Wakes
+from outlast.store.postgres import batches, connections, failures, schema
+from outlast.store.postgres.connections import Address, Line
+from outlast.store.postgres.listen import Listener
+from outlast.store.postgres.submitting import Submitting
+from outlast.store.postgres.views import Views, operation_of
+from outlast.store.records import (
+    Batch,
+    Claimed,
+    ClaimReply,
+    ClaimRequest,
+    Evidence,
+    Flushed,
+    Loaded,
+    Message,
+    OperationRow,
+    Publication,
+    Renewed,
+    SessionRenewal,
+    Settled,
+    Settlement,
+    Submission,
+    Submitted,
+    SweepRequest,
+    Swept,
+    TaskRef,
+)
+
+DOUBT_SECONDS = 10.0
+"""How long a flush whose answer was lost is sent again before it is given back as ``StoreUnavailable``."""
+WORN = 256
+"""Entries that this process takes from a lane before the lane's mark is moved."""
+
+
+class PostgresStore(Views):
+    """Keep tasks in a PostgreSQL database (15 or newer), in a schema of its own named ``outlast``.
+
+    url: ``postgresql://user:password@host:port/database``, with the options that asyncpg takes.
+    """
+
+    wakes: Wakes
+
+    def __init__(self, url: str) -> None:
+        address = Address(url)
+        super().__init__(address, statements.load("outlast.store.postgres.sql"))
+        sql = self._sql
+        sql["flush"] = f"select outlast.flush({', '.join(f'${n}' for n in range(1, batches.ARGUMENTS + 1))})"
+        self._claim_line = Line(address, connections.CLAIM)
+        self._flush_line = Line(address, connections.FLUSH)
+        self._load_line = Line(address, connections.LOAD)
+        self._control_line = Line(address, connections.CONTROL)
+        self._sweep_line = Line(address, connections.SWEEP)
+        self._submit_line = Line(address, connections.SUBMIT)
+        self._submitting = Submitting(self._submit_line, sql)
+        self._listener = Listener(address, sql["notify"])
+        self.wakes = self._listener
+        # What this process took from each lane since the lane's mark was last moved, and whose turn was last.
+        self._taken: dict[int, int] = {}
+        self._last_tenant = ""
+
+    async def open(self) -> None:
+        """Connect and compare the schema. Raises StoreUnavailable, SchemaOutdated, SchemaTooNew, SchemaMismatch."""
+        await self._control_line.run(lambda connection: schema.check(connection, self.url))
+        self._listener.start()
+
+    async def close(self) -> None:
+        """Close every connection once its call has ended; idempotent."""
+        await self._listener.close()
+        await self._submitting.close()
+        await asyncio.gather(
+            *(
+                line.close()
+                for line in (
+                    self._claim_line,
+                    self._flush_line,
+                    self._load_line,
+                    self._control_line,
+                    self._sweep_line,
+                    self._submit_line,
+                )
+            ),
+            self._views.close(),
+        )
+
+    async def migrate(self) -> list[str]:
+        """Apply missing migrations in one transaction under a lock; answer their names. Idempotent, checksummed.
+
+        Raises StoreUnavailable, SchemaTooNew, SchemaMismatch.
+        """
+        line = Line(self._address, connections.MIGRATE)
+        try:
+            return await line.run(lambda connection: schema.migrate(connection, self.url))
+        finally:
+            await line.close()
+
+    async def submit(self, batch: Sequence[Submission], *, connection: Any = None) -> list[Submitted]:
+        """Accept tasks; see ``Store.submit``. Atomic; idempotent by task id and by key."""
+        if not batch:
+            return []
+        if connection is not None:
+            return await self._submitting.submit_within(batch, connection)
+        answer = await self._submitting.submit(batch)
+        self._hint("queue", "events")
+        return answer
+
+    async def renew(self, renewal: SessionRenewal, *, now: int | None = None) -> Renewed:
+        """Open or renew a session that was not swept. Idempotent."""
+        arguments = (renewal.session, renewal.name, renewal.serves, renewal.ttl_us, now)
+        alive, at, expires_at = await self._row(self._control_line, "renew", *arguments)
+        return Renewed(alive=alive, now=at, expires_at=expires_at)
+
+    async def retire(self, session: str) -> None:
+        """End a session that holds no lease; idempotent."""
+        await self._rows(self._control_line, "retire", session)
+
+    async def claim(self, request: ClaimRequest, *, now: int | None = None) -> ClaimReply:
+        """Take queued tasks under the session; one call, one transaction. Fenced by the heads' locks."""
+        worn = {lane: count for lane, count in self._taken.items() if count >= WORN}
+        rows = await self._rows(
+            self._claim_line,
+            "claim",
+            request.session,
+            request.pools,
+            [s.agent for s in request.serves],
+            [s.version for s in request.serves],
+            [s.default for s in request.serves],
+            request.limit,
+            request.config,
+            now,
+            self._last_tenant,
+            list(worn),
+            list(worn.values()),
+        )
+        for lane, count in worn.items():
+            self._taken[lane] -= count
+        if rows[0]["task"] is None:
+            return ClaimReply(now=rows[0]["now"], claims=(), refused=rows[0]["refused"])
+        claims = []
+        for tenant, task, epoch, round_, agent, version, facts, deadline_at, lane, _, _ in rows:
+            self._taken[lane] = self._taken.get(lane, 0) + 1
+            claims.append(
+                Claimed(
+                    tenant=tenant, task=task, epoch=epoch, round=round_, agent=agent, version=version, facts=facts,
+                    deadline_at=deadline_at,
+                )
+            )  # fmt: skip
+        self._last_tenant = claims[-1].tenant
+        self._hint("events")
+        return ClaimReply(now=rows[0]["now"], claims=tuple(claims))
+
+    async def load(self, tasks: Sequence[Claimed]) -> list[Loaded]:
+        """Read inputs and journals, without locks, in the order asked."""
+        if not tasks:
+            return []
+        tenants, ids = [t.tenant for t in tasks], [t.task for t in tasks]
+
+        async def work(
+            connection: asyncpg.Connection[asyncpg.Record],
+        ) -> tuple[list[asyncpg.Record], list[asyncpg.Record]]:
+            inputs = await connection.fetch(self._sql["load_inputs"], tenants, ids, [t.round for t in tasks])
+            return inputs, await connection.fetch(self._sql["load_operations"], tenants, ids)
+
+        inputs, operations = await self._load_line.run(work)
+        journals: dict[int, list[OperationRow]] = {}
+        for row in operations:
+            journals.setdefault(row["item"], []).append(operation_of(row))
+        return [
+            Loaded(
+                tenant=tenants[item - 1],
+                task=ids[item - 1],
+                input=input_,
+                user=user,
+                trace=trace,
+                submitted_at=submitted_at,
+                failures=failures_,
+                attempts=attempts,
+                operations=tuple(journals.get(item, ())),
+            )
+            for item, input_, user, trace, submitted_at, failures_, attempts in inputs
+        ]
+
+    async def flush(self, batch: Batch, *, now: int | None = None) -> list[Flushed]:
+        """Write a numbered batch; see ``Store.flush``. Atomic, fenced by epoch, idempotent by (writer, number)."""
+        if not batch.writes:
+            return []
+        arguments = batches.encode(batch, now)
+        until = clock.monotonic() + DOUBT_SECONDS
+        pause = 0.02
+        while True:
+            try:
+                [row] = await self._rows(self._flush_line, "flush", *arguments)
+                break
+            except StoreUnavailable:
+                # In doubt, or not sent at all: the very same batch over a new connection settles either.
+                if clock.monotonic() + pause >= until:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 1.0)
+        answer = batches.decode(row[0])
+        if any(verdict.state == "queued" for verdict in answer):
+            self._hint("queue", "events")
+        else:
+            self._hint("events")
+        return answer
+
+    async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
+        """Settle unknown operations by compare-and-set under the heads' locks; atomic."""
+        if not settlements:
+            return []
+        rows = await self._rows(
+            self._control_line,
+            "settle",
+            *zip(
+                *(
+                    (
+                        s.tenant,
+                        s.task,
+                        s.key,
+                        s.verdict,
+                        s.by,
+                        s.reason,
+                        s.turn,
+                        s.result,
+                        s.evidence,
+                        s.forced,
+                    )
+                    for s in settlements
+                ),
+                strict=True,
+            ),
+            now,
+        )
+        self._hint("queue", "events")
+        return [Settled(kind=kind, state=state, wait_us=wait_us) for kind, state, wait_us, _ in rows]
+
+    async def note(self, evidence: Sequence[Evidence], *, now: int | None = None) -> None:
+        """Append evidence; changes no state."""
+        if evidence:
+            columns = zip(
+                *((e.tenant, e.task, e.key, e.attempt, e.source, e.data) for e in evidence), strict=True
+            )
+            await self._rows(self._control_line, "note", *columns, now)
+
+    async def sweep(self, request: SweepRequest, *, now: int | None = None) -> Swept:
+        """End sessions that ran out, wake what is due, fail what is past its deadline; one sweeper at a time."""
+        rows = await self._rows(
+            self._sweep_line, "sweep", request.limit, request.max_deaths, request.grace_us, now
+        )
+        found: dict[str, list[TaskRef]] = {"lost": [], "parked": [], "woken": [], "expired": []}
+        sessions: list[str] = []
+        more, next_due_us = False, None
+        for kind, tenant, task, number in rows:
+            if kind == "session":
+                sessions.append(task)
+            elif kind == "more":
+                more = True
+            elif kind == "next":
+                next_due_us = number
+            else:
+                found[kind].append(TaskRef(tenant=tenant, task=task))
+        if any(found.values()):
+            self._hint("queue", "events")
+        return Swept(
+            sessions=tuple(sessions),
+            lost=tuple(found["lost"]),
+            parked=tuple(found["parked"]),
+            woken=tuple(found["woken"]),
+            expired=tuple(found["expired"]),
+            more=more,
+            next_due_us=next_due_us,
+        )
+
+    async def take_messages(self, limit: int, *, now: int | None = None) -> list[Message]:
+        """Read pending outbox rows, oldest first, a task's in order."""
+        rows = await self._rows(self._control_line, "take_messages", limit)
+        return [
+            Message(tenant=tenant, task=task, number=number, topic=topic, data=data, created_at=created_at)
+            for tenant, task, number, topic, data, created_at in rows
+        ]
+
+    async def confirm_messages(self, publications: Sequence[Publication]) -> None:
+        """Delete published rows, park the others; idempotent."""
+        if publications:
+            columns = zip(*((p.tenant, p.task, p.number, p.parked) for p in publications), strict=True)
+            await self._rows(self._control_line, "confirm_messages", *columns)
+
+    def _hint(self, *topics: str) -> None:
+        for topic in topics:
+            self._listener.hint(topic)
+
+    async def _rows(self, line: Line, name: str, *arguments: Any) -> list[asyncpg.Record]:
+        sql = self._sql[name]
+        return await line.run(lambda connection: connection.fetch(sql, *arguments))
+
+    async def _row(self, line: Line, name: str, *arguments: Any) -> asyncpg.Record:
+        [row] = await self._rows(line, name, *arguments)
+        return row

@@ -1,0 +1,147 @@
+"""Turn a journal batch into the arrays that ``outlast.flush`` takes, and its short answer into verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from outlast.store.records import (
+    AppendEvents,
+    Batch,
+    CommitIntent,
+    EndAttempt,
+    Flushed,
+    NewEvent,
+    Note,
+    RecordOperation,
+    RecordOutcome,
+    TakeTurn,
+)
+
+# The order in which one wave touches an operation; an entry that comes in another order goes into the next wave.
+_RECORD, _OUTCOME, _TURN, _INTENT = range(4)
+
+_VERDICTS = {
+    "r": Flushed(kind="accepted", state="running"),
+    "q": Flushed(kind="accepted", state="queued"),
+    "w": Flushed(kind="accepted", state="waiting"),
+    "s": Flushed(kind="accepted", state="succeeded"),
+    "f": Flushed(kind="accepted", state="failed"),
+    "c": Flushed(kind="accepted", state="cancelled"),
+    "d": Flushed(kind="deferred"),
+    "x": Flushed(kind="stale"),
+}
+
+_WIDTHS = (3, 5, 15, 11, 7, 15, 7, 10, 4)
+"""Columns of heads, events, records, outcomes, turns, intents, notes, ends, keys to open again."""
+ARGUMENTS = 4 + sum(_WIDTHS)
+"""How many arguments ``outlast.flush`` takes."""
+
+
+def encode(batch: Batch, now: int | None) -> list[Any]:
+    """Make the arguments of ``outlast.flush``: a row an entry, turned into columns at the end."""
+    heads: list[tuple[Any, ...]] = []
+    events: list[tuple[Any, ...]] = []
+    records: list[tuple[Any, ...]] = []
+    outcomes: list[tuple[Any, ...]] = []
+    turns: list[tuple[Any, ...]] = []
+    intents: list[tuple[Any, ...]] = []
+    notes: list[tuple[Any, ...]] = []
+    ends: list[tuple[Any, ...]] = []
+    keys: list[tuple[Any, ...]] = []
+    waves = 1
+
+    for head, writes in enumerate(batch.writes, 1):
+        tenant, task = writes.tenant, writes.task
+        heads.append((tenant, task, writes.epoch))
+        place = (head << 20) - 1
+        levels: dict[str, int] = {}
+        for entry in writes.entries:
+            place += 1
+            added: tuple[NewEvent, ...] = ()
+            match entry:
+                case RecordOperation():
+                    wave = _wave(levels, entry.key, _RECORD)
+                    records.append(
+                        (
+                            place, wave, tenant, task, entry.key, entry.position, entry.kind, entry.name, entry.state,
+                            entry.request, entry.arguments, entry.result, entry.error, entry.due_in_us, entry.due_at,
+                        )
+                    )  # fmt: skip
+                    added = entry.events
+                case RecordOutcome():
+                    wave = _wave(levels, entry.key, _OUTCOME)
+                    outcomes.append(
+                        (
+                            place, wave, tenant, task, entry.key, entry.attempt, entry.turn, entry.state, entry.result,
+                            entry.error, entry.settled_by,
+                        )
+                    )  # fmt: skip
+                    added = entry.events
+                case CommitIntent():
+                    wave = _wave(levels, entry.key, _INTENT)
+                    intents.append(
+                        (
+                            place, wave, tenant, task, entry.key, entry.position, entry.kind, entry.name, entry.request,
+                            entry.decision, entry.effect, entry.arguments, entry.timeout_us, entry.attempt, entry.turn,
+                        )
+                    )  # fmt: skip
+                    added = entry.events
+                case EndAttempt():
+                    wave = 0
+                    ends.append(
+                        (
+                            place, tenant, task, entry.attempt_end, entry.task_state, entry.reason, entry.facts,
+                            entry.result, entry.error, entry.wake_in_us,
+                        )
+                    )  # fmt: skip
+                    keys.extend((place, tenant, task, key) for key in entry.reopen)
+                    added = entry.events
+                case AppendEvents():
+                    wave = 0
+                    added = entry.events
+                case TakeTurn():
+                    wave = _wave(levels, entry.key, _TURN)
+                    turns.append((place, wave, tenant, task, entry.key, entry.attempt, entry.turn))
+                    added = entry.events
+                case Note():
+                    wave = 0
+                    notes.append((place, tenant, task, entry.key, entry.attempt, entry.source, entry.data))
+            if wave >= waves:
+                waves = wave + 1
+            for event in added:
+                events.append((place, tenant, task, event.kind, event.data))
+
+    arguments: list[Any] = [batch.writer, batch.number, now, waves]
+    groups = (heads, events, records, outcomes, turns, intents, notes, ends, keys)
+    for width, rows in zip(_WIDTHS, groups, strict=True):
+        arguments.extend(columns(rows, width))
+    return arguments
+
+
+def columns(rows: Sequence[tuple[Any, ...]], width: int) -> Iterable[Sequence[Any]]:
+    """Turn rows into columns; as many empty ones where there are no rows."""
+    return zip(*rows, strict=True) if rows else ((),) * width
+
+
+def decode(verdicts: str) -> list[Flushed]:
+    """Read the answer of ``outlast.flush``: a letter for each head, then ``|`` and what was refused."""
+    letters, _, refused = verdicts.partition("|")
+    answer = [_VERDICTS[letter] for letter in letters]
+    if refused:
+        refusals: dict[int, list[tuple[int, str]]] = {}
+        for item in refused.split(","):
+            head, entry, name = item.split(":")
+            refusals.setdefault(int(head) - 1, []).append((int(entry), name))
+        for index, names in refusals.items():
+            plain = answer[index]
+            answer[index] = Flushed(kind=plain.kind, state=plain.state, refusals=tuple(names))
+    return answer
+
+
+def _wave(levels: dict[str, int], key: str, rank: int) -> int:
+    """Answer the first wave in which this kind may touch the operation after what touched it before."""
+    last = levels.get(key, -1)
+    level = ((last >> 2) + (rank <= last & 3)) * 4 + rank
+    levels[key] = level
+    return level >> 2

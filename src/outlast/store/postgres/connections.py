@@ -1,0 +1,209 @@
+"""Dedicated connections: one for each duty, opened when first needed, opened again after a loss.
+
+Duties do not share, so that a slow view never stands in front of a renewal, and a claim never in front of a flush. Each
+connection serves one call at a time. A call runs in a task of its own: when its caller is cancelled it goes on to its
+end, and the next caller finds the connection as it should be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import asyncpg
+
+from outlast.errors import ConfigurationError, StoreUnavailable
+from outlast.store.postgres import failures
+
+Answer = TypeVar("Answer")
+Work = Callable[["asyncpg.Connection[asyncpg.Record]"], Awaitable[Answer]]
+
+CONNECT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Duty:
+    """What a connection is for.
+
+    seconds: bound of one call; the server gives up a little earlier than we do. lock_ms: how long a statement waits for
+    somebody's lock. fixed_plans: plan once and only along indexes, whatever the statistics of a table that is empty one
+    moment and full the next say.
+    """
+
+    name: str
+    seconds: float
+    lock_ms: int
+    fixed_plans: bool = True
+
+
+CLAIM = Duty(name="claim", seconds=15, lock_ms=10_000)
+FLUSH = Duty(name="flush", seconds=30, lock_ms=10_000)
+LOAD = Duty(name="load", seconds=30, lock_ms=5_000)
+CONTROL = Duty(name="control", seconds=15, lock_ms=5_000)
+SWEEP = Duty(name="sweep", seconds=30, lock_ms=5_000)
+SUBMIT = Duty(name="submit", seconds=30, lock_ms=2_000)
+VIEW = Duty(name="view", seconds=30, lock_ms=5_000, fixed_plans=False)
+LISTEN = Duty(name="listen", seconds=10, lock_ms=5_000)
+MIGRATE = Duty(name="migrate", seconds=600, lock_ms=300_000, fixed_plans=False)
+
+
+class Address:
+    """Where a database is: a URL for the driver, and the same without its secrets for people."""
+
+    __slots__ = ("shown", "url")
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("postgres", "postgresql"):
+            raise ConfigurationError("a PostgreSQL URL begins with postgresql://")
+        self.url = url
+        self.shown = mask(url)
+
+    def __repr__(self) -> str:
+        return f"Address({self.shown!r})"
+
+
+def mask(url: str) -> str:
+    """Answer the URL with its passwords replaced by ``***``."""
+    parts = urlsplit(url)
+    user, host = ("", parts.netloc) if "@" not in parts.netloc else parts.netloc.rsplit("@", 1)
+    if ":" in user:
+        user = user.split(":", 1)[0] + ":***"
+    query = [
+        (name, "***" if "password" in name.lower() else value)
+        for name, value in parse_qsl(parts.query, keep_blank_values=True)
+    ]
+    netloc = f"{user}@{host}" if user else host
+    return urlunsplit((parts.scheme, netloc, parts.path, urlencode(query, safe="*/"), ""))
+
+
+async def connect(address: Address, duty: Duty) -> asyncpg.Connection[asyncpg.Record]:
+    """Open one connection for a duty. Raises StoreUnavailable."""
+    server_ms = str(int(duty.seconds * 900))
+    settings = {
+        "application_name": f"outlast {duty.name}",
+        "timezone": "UTC",
+        "jit": "off",
+        "statement_timeout": server_ms,
+        "lock_timeout": str(duty.lock_ms),
+        "idle_in_transaction_session_timeout": "10000",
+        # A client that vanished without a word is noticed within half a minute, and its locks go with it.
+        "tcp_keepalives_idle": "10",
+        "tcp_keepalives_interval": "5",
+        "tcp_keepalives_count": "4",
+        "client_connection_check_interval": "5000",
+    }
+    if duty.fixed_plans:
+        settings |= {
+            "plan_cache_mode": "force_generic_plan",
+            "enable_seqscan": "off",
+            "enable_bitmapscan": "off",
+        }
+    try:
+        return await asyncpg.connect(address.url, timeout=CONNECT_SECONDS, server_settings=settings)
+    except failures.DRIVER_ERRORS as error:
+        raise failures.translate(error, address.shown) from error
+    except ValueError as error:
+        # The driver's own reading of the URL; its text may hold parts of it.
+        raise ConfigurationError(f"not a PostgreSQL URL: {address.shown}") from error
+
+
+class Line:
+    """One duty's connection."""
+
+    def __init__(self, address: Address, duty: Duty) -> None:
+        self._address = address
+        self.duty = duty
+        self._lock = asyncio.Lock()
+        self._connection: asyncpg.Connection[asyncpg.Record] | None = None
+        self._calls: set[asyncio.Task[object]] = set()
+        self._closed = False
+
+    @property
+    def shown(self) -> str:
+        """The masked address."""
+        return self._address.shown
+
+    async def run(self, work: Work[Answer]) -> Answer:
+        """Run one piece of work on the connection, alone; it is finished even when the caller is cancelled.
+
+        Raises what ``failures.translate`` makes of the driver's errors.
+        """
+        call = asyncio.ensure_future(self._run(work))
+        self._calls.add(call)
+        call.add_done_callback(self._forget)
+        return await asyncio.shield(call)
+
+    def _forget(self, call: asyncio.Task[object]) -> None:
+        self._calls.discard(call)
+        if not call.cancelled():
+            # Whoever asked may be gone; then the error is nobody's.
+            call.exception()
+
+    async def _run(self, work: Work[Answer]) -> Answer:
+        async with self._lock:
+            connection = self._connection
+            if connection is None or connection.is_closed():
+                if self._closed:
+                    raise StoreUnavailable("the store is closed")
+                connection = self._connection = await connect(self._address, self.duty)
+            try:
+                async with asyncio.timeout(self.duty.seconds):
+                    return await work(connection)
+            except failures.DRIVER_ERRORS as error:
+                if failures.spoils_connection(error):
+                    self.discard()
+                raise failures.translate(error, self._address.shown) from error
+            except BaseException:
+                # Cancelled from within, or a fault of our own: nobody knows in what state the connection is.
+                self.discard()
+                raise
+
+    def discard(self) -> None:
+        """Drop the connection without a word to the server; the next call opens another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+    async def close(self) -> None:
+        """Let calls under way end, and close; idempotent."""
+        self._closed = True
+        async with self._lock:
+            connection, self._connection = self._connection, None
+        if connection is not None and not connection.is_closed():
+            try:
+                await connection.close(timeout=2)
+            except failures.DRIVER_ERRORS:
+                connection.terminate()
+
+
+class Lines:
+    """A few connections for one duty, for calls that may stand beside each other."""
+
+    def __init__(self, address: Address, duty: Duty, most: int) -> None:
+        self._lines = [Line(address, duty) for _ in range(most)]
+        self._free = list(reversed(self._lines))
+        self._places = asyncio.Semaphore(most)
+
+    async def run(self, work: Work[Answer]) -> Answer:
+        """Run one piece of work on whichever connection is free, an open one first."""
+        await self._places.acquire()
+        line = self._free.pop()
+        call = asyncio.ensure_future(line.run(work))
+
+        def give_back(_: object) -> None:
+            self._free.append(line)
+            self._places.release()
+            if not call.cancelled():
+                call.exception()
+
+        call.add_done_callback(give_back)
+        return await asyncio.shield(call)
+
+    async def close(self) -> None:
+        """Close all of them; idempotent."""
+        for line in self._lines:
+            await line.close()

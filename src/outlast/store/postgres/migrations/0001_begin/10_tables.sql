@@ -1,0 +1,216 @@
+-- The first tables. Instants are whole microseconds since the epoch, payloads are JSON text that nothing here reads.
+--
+-- Names sort by their bytes (collate "C"), as they do in the program. Hot tables have one index and no foreign keys:
+-- every key begins with the tenant, and the verbs write rows together. Tables whose rows are updated leave room in
+-- each page, so that an update stays in it and adds no index entry. Tables whose rows come and go are vacuumed early
+-- and never truncated, since that takes a lock that everybody queues behind. The check lists are those of
+-- outlast.core.transitions.
+
+-- The head: narrow, and what everybody locks.
+create table outlast.tasks (
+    tenant text collate "C" not null check (tenant <> ''),
+    id text collate "C" not null check (char_length(id) between 1 and 255 and id ~ '[^\s]' and id !~ '[\u0001-\u001f\u007f-\u009f]'),
+    state text not null check (state in ('queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled')),
+    reason text check (reason in ('timer', 'signal', 'approval', 'reconciliation', 'child', 'limit', 'operator')),
+    epoch bigint not null default 0 check (epoch >= 0),
+    round integer not null default 1 check (round >= 1),
+    facts bigint not null default 0 check (facts >= 0),
+    last_event bigint not null default 0 check (last_event >= 0),
+    lane bigint not null,
+    deadline_at bigint,
+    primary key (tenant, id),
+    check ((state = 'waiting') = (reason is not null))
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+
+-- What the caller asked for. The unique index is what claims an idempotency key.
+create table outlast.inputs (
+    tenant text collate "C" not null,
+    task text collate "C" not null,
+    key text collate "C" check (char_length(key) between 1 and 255 and key ~ '[^\s]' and key !~ '[\u0001-\u001f\u007f-\u009f]'),
+    request_digest text not null,
+    agent text not null,
+    version_asked text not null,
+    pool text not null,
+    priority integer not null,
+    input text not null,
+    user_name text,
+    trace text,
+    announce boolean not null,
+    submitted_at bigint not null,
+    primary key (tenant, task)
+);
+
+create unique index inputs_key on outlast.inputs (tenant, key) where key is not null;
+
+-- Where queue entries stand. No live entry of a lane lies below its mark, and none that may still become visible.
+create table outlast.lanes (
+    id bigint generated always as identity primary key,
+    pool text collate "C" not null,
+    agent text collate "C" not null,
+    version text collate "C" not null,
+    tenant text collate "C" not null,
+    priority integer not null,
+    weight integer not null default 1 check (weight >= 1),
+    mark_xid xid8 not null default '0',
+    mark_seq bigint not null default 0,
+    served bigint not null default 0,
+    unique (pool, agent, version, tenant, priority)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+
+-- Entries are ordered by the transaction that wrote them, then by sequence: a transaction that commits late brings its
+-- entries in below those already seen, and the marks know how far below that can be.
+create sequence outlast.queue_seq cache 32;
+
+create table outlast.queue (
+    lane bigint not null,
+    xid xid8 not null default pg_current_xact_id(),
+    seq bigint not null default nextval('outlast.queue_seq'),
+    tenant text collate "C" not null,
+    task text collate "C" not null,
+    primary key (lane, xid, seq)
+) with (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0,
+    vacuum_truncate = off);
+
+create table outlast.leases (
+    tenant text collate "C" not null,
+    task text collate "C" not null,
+    epoch bigint not null,
+    round integer not null,
+    session text collate "C" not null,
+    version text not null,
+    config text not null,
+    started_at bigint not null,
+    primary key (tenant, task)
+) with (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0,
+    vacuum_truncate = off);
+
+create index leases_session on outlast.leases (session);
+
+create table outlast.attempts (
+    tenant text collate "C" not null,
+    task text collate "C" not null,
+    epoch bigint not null,
+    round integer not null,
+    session text not null,
+    worker text not null,
+    version text not null,
+    config text not null,
+    started_at bigint not null,
+    ended_at bigint not null,
+    "end" text not null check ("end" in ('succeeded', 'failed', 'suspended', 'released', 'cancelled', 'lost')),
+    primary key (tenant, task, epoch)
+);
+
+create table outlast.sessions (
+    id text collate "C" primary key,
+    name text not null,
+    serves text not null,
+    started_at bigint not null,
+    expires_at bigint not null,
+    lost_at bigint
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, vacuum_truncate = off);
+
+-- One row a writer: its last batch. The number is part of the key so that a batch is found by its own number; under
+-- the id alone every version that a long snapshot holds back would be walked through at every flush.
+create table outlast.writers (
+    id text collate "C" not null,
+    number bigint not null,
+    verdicts text not null,
+    updated_at bigint not null,
+    primary key (id, number)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
+    vacuum_truncate = off);
+
+create table outlast.operations (
+    tenant text collate "C" not null,
+    task text collate "C" not null,
+    key text collate "C" not null check (key <> ''),
+    position integer not null,
+    kind text not null check (kind in ('step', 'model', 'tool', 'timer', 'signal', 'child', 'compensation', 'value')),
+    name text not null,
+    state text not null check (state in ('planned', 'approved', 'running', 'succeeded', 'failed', 'unknown')),
+    request text not null,
+    decision text,
+    effect text check (effect in ('read', 'idempotent', 'keyed', 'queryable', 'manual')),
+    attempt integer not null default 0,
+    turn integer not null default 0,
+    epoch bigint not null,
+    arguments text,
+    result text,
+    error text,
+    created_at bigint not null,
+    intent_at bigint,
+    first_intent_at bigint,
+    deadline_at bigint,
+    due_at bigint,
+    ended_at bigint,
+    settled_by text,
+    primary key (tenant, task, key)
+) with (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
+
+-- The reconciliation queue: a row exists exactly while its operation is unknown.
+create table outlast.unsettled (
+    tenant text collate "C" not null,
+    task text collate "C" not null,
+    key text collate "C" not null,
+    since bigint not null,
+    primary key (tenant, task, key)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off);
+
+create table outlast.evidence (
+    tenant text collate "C" not null,
+    task text collate "C" not null,
+    key text collate "C" not null,
+    number integer not null,
+    attempt integer not null,
+    source text not null check (source <> ''),
+    data text not null,
+    at bigint not null,
+    primary key (tenant, task, key, number)
+);
+
+create table outlast.events (
+    tenant text collate "C" not null,
+    task text collate "C" not null,
+    number bigint not null check (number >= 1),
+    kind text not null check (kind <> ''),
+    epoch bigint not null,
+    data text not null,
+    at bigint not null,
+    primary key (tenant, task, number)
+);
+
+create table outlast.timers (
+    tenant text collate "C" not null,
+    task text collate "C" not null,
+    kind text collate "C" not null check (kind in ('wake', 'deadline')),
+    due_at bigint not null,
+    primary key (tenant, task, kind)
+) with (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0,
+    vacuum_truncate = off);
+
+create index timers_due on outlast.timers (due_at);
+
+create table outlast.results (
+    tenant text collate "C" not null,
+    task text collate "C" not null,
+    round integer not null,
+    state text not null check (state in ('succeeded', 'failed', 'cancelled')),
+    result text,
+    error text,
+    effects_open integer not null,
+    ended_at bigint not null,
+    primary key (tenant, task, round)
+);
+
+create table outlast.outbox (
+    tenant text collate "C" not null,
+    task text collate "C" not null,
+    number bigint not null,
+    topic text not null,
+    data text not null,
+    created_at bigint not null,
+    parked text,
+    primary key (tenant, task, number)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
+    vacuum_truncate = off);

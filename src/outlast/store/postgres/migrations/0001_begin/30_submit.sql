@@ -1,0 +1,185 @@
+-- submit: input, head, queue entry or timer, first event and outbox row of each task, in one transaction.
+--
+-- Lock order: lanes before and outside (ensure_lanes, a call of its own); here keys in sorted order, then rows that are
+-- new and nobody else can hold.
+
+-- This database's clock, in microseconds; volatile, so that a statement after a lock reads it after the lock.
+create function outlast.clock_us() returns bigint language sql volatile parallel safe as $$
+    select (extract(epoch from clock_timestamp()) * 1000000)::bigint
+$$;
+
+-- Find lanes by their five names, and make those that do not exist. Called outside any other transaction: a lane that
+-- an open transaction had made would hold up everybody who needs it.
+create function outlast.ensure_lanes(
+    p_pool text[], p_agent text[], p_version text[], p_tenant text[], p_priority integer[]
+) returns table (item bigint, lane bigint) language plpgsql volatile as $$
+#variable_conflict use_column
+begin
+    insert into outlast.lanes (pool, agent, version, tenant, priority)
+    select w.pool, w.agent, w.version, w.tenant, w.priority
+      from unnest(p_pool, p_agent, p_version, p_tenant, p_priority) as w (pool, agent, version, tenant, priority)
+     where not exists (
+           select from outlast.lanes l
+            where l.pool = w.pool and l.agent = w.agent and l.version = w.version and l.tenant = w.tenant
+              and l.priority = w.priority)
+     order by 1, 2, 3, 4, 5
+    on conflict do nothing;
+    return query
+    select w.item, l.id
+      from unnest(p_pool, p_agent, p_version, p_tenant, p_priority) with ordinality
+           as w (pool, agent, version, tenant, priority, item)
+      join outlast.lanes l
+        on l.pool = w.pool and l.agent = w.agent and l.version = w.version and l.tenant = w.tenant
+       and l.priority = w.priority;
+end
+$$;
+
+-- Accept a batch. Answers a row for each item that is not simply accepted: replayed, conflict or busy, with the task
+-- that has the key.
+create function outlast.submit(
+    p_tenant text[], p_task text[], p_key text[], p_digest text[], p_agent text[], p_version text[], p_pool text[],
+    p_priority integer[], p_input text[], p_user text[], p_deadline_us bigint[], p_run_at bigint[], p_trace text[],
+    p_announce boolean[], p_lane bigint[]
+) returns table (item bigint, kind text, task text) language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+    v_now bigint := outlast.clock_us();
+    v_open bigint[] := array(select generate_series(1, cardinality(p_task)));
+    v_made bigint;
+    v_new bigint[];
+    v_lost bigint[];
+    v_kinds text[];
+    v_holders text[];
+begin
+    -- A lane that is gone (a database restored under a running program) would hide its tasks for ever.
+    if (select count(*) from outlast.lanes l where l.id = any(p_lane))
+       <> (select count(distinct x.lane) from unnest(p_lane) as x (lane)) then
+        raise exception 'a lane does not exist' using errcode = 'OLLAN';
+    end if;
+
+    for v_round in 1..5 loop
+        -- Claim ids and keys by one insert, in the order of the keys, so that two batches cannot deadlock. Waiting for
+        -- a twin's open transaction is bounded by lock_timeout.
+        with made as (
+            insert into outlast.inputs (tenant, task, key, request_digest, agent, version_asked, pool, priority, input,
+                   user_name, trace, announce, submitted_at)
+            select s.tenant, s.task, s.key, s.digest, s.agent, s.version, s.pool, s.priority, s.input, s.user_name,
+                   s.trace, s.announce, v_now
+              from unnest(p_tenant, p_task, p_key, p_digest, p_agent, p_version, p_pool, p_priority, p_input, p_user,
+                          p_trace, p_announce) with ordinality
+                   as s (tenant, task, key, digest, agent, version, pool, priority, input, user_name, trace, announce,
+                         item)
+             where v_round = 1 or s.item = any(v_open)
+             order by s.tenant collate "C", s.key collate "C", s.item
+            on conflict do nothing
+            returning 1)
+        select count(*) into v_made from made;
+
+        -- New is what has an input and no head yet: heads are written by the transaction that writes the inputs.
+        if v_made = cardinality(v_open) then
+            v_new := v_open;
+        else
+            select coalesce(array_agg(n.item), '{}') into v_new
+              from (select min(s.item) as item
+                      from unnest(p_tenant, p_task, p_key) with ordinality as s (tenant, task, key, item)
+                      join outlast.inputs i
+                        on i.tenant = s.tenant and i.task = s.task and i.key is not distinct from s.key
+                     where s.item = any(v_open)
+                       and not exists (select from outlast.tasks t where t.tenant = s.tenant and t.id = s.task)
+                     group by s.tenant, s.task) n;
+        end if;
+
+        if v_made > 0 then
+            with s as materialized (
+                select s.item, s.tenant, s.task, s.lane, s.announce, v_now + s.deadline_us as deadline_at,
+                       case when s.run_at > v_now then s.run_at end as run_at,
+                       '{"agent":' || to_json(s.agent) || ',"pool":' || to_json(s.pool) || '}' as data
+                  from unnest(p_tenant, p_task, p_agent, p_pool, p_deadline_us, p_run_at, p_announce, p_lane)
+                       with ordinality as s (tenant, task, agent, pool, deadline_us, run_at, announce, lane, item)
+                 where v_made = cardinality(p_task) or s.item = any(v_new)
+            ), heads as (
+                insert into outlast.tasks (tenant, id, state, reason, last_event, lane, deadline_at)
+                select s.tenant, s.task, case when s.run_at is null then 'queued' else 'waiting' end,
+                       case when s.run_at is not null then 'timer' end, 1, s.lane, s.deadline_at
+                  from s
+            ), entries as (
+                insert into outlast.queue (lane, tenant, task)
+                select s.lane, s.tenant, s.task from s where s.run_at is null order by s.item
+            ), alarms as (
+                insert into outlast.timers (tenant, task, kind, due_at)
+                select s.tenant, s.task, 'wake', s.run_at from s where s.run_at is not null
+                union all
+                select s.tenant, s.task, 'deadline', s.deadline_at from s where s.deadline_at is not null
+            ), messages as (
+                insert into outlast.outbox (tenant, task, number, topic, data, created_at)
+                select s.tenant, s.task, 1, 'task.submitted', s.data, v_now from s where s.announce
+            )
+            insert into outlast.events (tenant, task, number, kind, epoch, data, at)
+            select s.tenant, s.task, 1, 'task.submitted', 0, s.data, v_now from s;
+        end if;
+        if v_made = cardinality(v_open) then
+            return;
+        end if;
+
+        -- Whoever lost reads the winner in this new statement: the winner has committed, or the insert would still
+        -- be waiting for it.
+        select coalesce(array_agg(f.item), '{}'), array_agg(f.kind), array_agg(f.holder)
+          into v_lost, v_kinds, v_holders
+          from (select s.item,
+                       case when coalesce(k.request_digest, i.request_digest) <> s.digest then 'conflict'
+                            when coalesce(k.task, s.task) = s.task and i.key is not distinct from s.key then 'accepted'
+                            when k.task is not null then 'replayed'
+                            else 'conflict' end as kind,
+                       coalesce(k.task, i.task) as holder
+                  from unnest(p_tenant, p_task, p_key, p_digest) with ordinality as s (tenant, task, key, digest, item)
+                  left join outlast.inputs k on k.tenant = s.tenant and k.key = s.key
+                  left join outlast.inputs i on i.tenant = s.tenant and i.task = s.task
+                 where s.item = any(v_open) and s.item <> all(v_new) and (k.task is not null or i.task is not null)) f;
+        return query select * from unnest(v_lost, v_kinds, v_holders);
+
+        -- What found no winner lost against one that is gone by now: once more.
+        v_open := array(select o.item from unnest(v_open) as o (item)
+                         where o.item <> all(v_new) and o.item <> all(v_lost));
+        if v_open = '{}' then
+            return;
+        end if;
+    end loop;
+    return query select o.item, 'busy', p_task[o.item] from unnest(v_open) as o (item);
+end
+$$;
+
+-- The same with the waiting contained: a batch that meets a twin's open transaction goes on item by item, and only
+-- items whose twin stays open are busy. The caller's transaction survives, since each part has a savepoint of its own.
+create function outlast.submit_guarded(
+    p_tenant text[], p_task text[], p_key text[], p_digest text[], p_agent text[], p_version text[], p_pool text[],
+    p_priority integer[], p_input text[], p_user text[], p_deadline_us bigint[], p_run_at bigint[], p_trace text[],
+    p_announce boolean[], p_lane bigint[], p_whole boolean, p_notify boolean
+) returns table (item bigint, kind text, task text) language plpgsql volatile set lock_timeout = '2s' as $$
+#variable_conflict use_column
+begin
+    if p_notify then
+        perform pg_notify('outlast', 'queue'), pg_notify('outlast', 'events');
+    end if;
+    if p_whole then
+        begin
+            return query
+            select * from outlast.submit(p_tenant, p_task, p_key, p_digest, p_agent, p_version, p_pool, p_priority,
+                   p_input, p_user, p_deadline_us, p_run_at, p_trace, p_announce, p_lane);
+            return;
+        exception when lock_not_available or deadlock_detected then
+            null;
+        end;
+    end if;
+    for n in 1..cardinality(p_task) loop
+        begin
+            return query
+            select n::bigint, s.kind, s.task
+              from outlast.submit(p_tenant[n:n], p_task[n:n], p_key[n:n], p_digest[n:n], p_agent[n:n], p_version[n:n],
+                   p_pool[n:n], p_priority[n:n], p_input[n:n], p_user[n:n], p_deadline_us[n:n], p_run_at[n:n],
+                   p_trace[n:n], p_announce[n:n], p_lane[n:n]) s;
+        exception when lock_not_available or deadlock_detected then
+            return query select n::bigint, 'busy', p_task[n];
+        end;
+    end loop;
+end
+$$;

@@ -1,0 +1,218 @@
+-- claim: queued tasks become leases of one session.
+--
+-- Lock order: the claimers' advisory lock, which lives inside this one call; the session's row; heads with skip
+-- locked, so that a head that somebody holds is left for later and nobody waits; then entries, leases, events and marks.
+-- What is fenced: the state is read from the locked head, so that a stale entry claims nothing.
+--
+-- Cost: each lane is looked into from its mark on. The index entries of claimed tasks stay until a vacuum may remove
+-- them, which is not before the oldest snapshot anywhere in the database ends; below the mark nobody walks over them.
+
+create function outlast.claim(
+    p_session text, p_pools text[], p_agents text[], p_versions text[], p_defaults boolean[], p_limit integer,
+    p_config text, p_now bigint, p_after text, p_marks bigint[], p_counts bigint[]
+) returns table (tenant text, task text, epoch bigint, round integer, agent text, version text, facts bigint,
+                 deadline_at bigint, lane bigint, now bigint, refused boolean)
+language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+    v_worker text;
+    v_xmin xid8;
+    v_now bigint;
+    v_lanes bigint[];
+    v_binds bigint[];
+    v_agents text[];
+    v_versions text[];
+    v_mark_xids xid8[];
+    v_mark_seqs bigint[];
+    v_weights integer[];
+    v_priorities integer[];
+    v_room integer := p_limit;
+    v_look integer := p_limit;
+    v_seen integer;
+    v_stale integer;
+    q_lane bigint[];
+    q_xid xid8[];
+    q_seq bigint[];
+    q_tenant text[];
+    q_task text[];
+    q_bind bigint[];
+    q_version text[];
+    q_agent text[];
+    t_place integer[];
+    t_epoch bigint[];
+    t_round integer[];
+    t_facts bigint[];
+    t_event bigint[];
+    t_deadline bigint[];
+begin
+    -- One claimer at a time, from here to the end of this call's transaction. Blocking is harmless: whoever holds it is
+    -- inside this same function, on the server.
+    perform pg_advisory_xact_lock(hashtextextended('outlast.claim', 0));
+    select s.name into v_worker from outlast.sessions s where s.id = p_session and s.lost_at is null;
+    if not found then
+        return query select null::text, null::text, null::bigint, null::integer, null::text, null::text, null::bigint,
+               null::bigint, null::bigint, coalesce(p_now, outlast.clock_us()), true;
+        return;
+    end if;
+
+    -- The lanes that this request serves. A task that is not bound yet goes to the default version's lane. A mark above
+    -- this database's own transactions comes from another database (a restored dump) and is not believed.
+    v_xmin := pg_snapshot_xmin(pg_current_snapshot());
+    select array_agg(l.id), array_agg(l.agent), array_agg(l.served_version),
+           array_agg(case when l.mark_xid <= v_xmin then l.mark_xid else '0' end),
+           array_agg(case when l.mark_xid <= v_xmin then l.mark_seq else 0 end),
+           array_agg(l.weight), array_agg(l.priority), array_agg(l.bind)
+      into v_lanes, v_agents, v_versions, v_mark_xids, v_mark_seqs, v_weights, v_priorities, v_binds
+      from (select distinct on (l.id) l.id, l.agent, w.version as served_version, l.mark_xid, l.mark_seq, l.weight,
+                   l.priority,
+                   case when l.version = '' then
+                       (select b.id from outlast.lanes b
+                         where b.pool = l.pool and b.agent = l.agent and b.version = w.version
+                           and b.tenant = l.tenant and b.priority = l.priority)
+                       else l.id end as bind
+              from unnest(p_agents, p_versions, p_defaults) as w (agent, version, is_default)
+             cross join unnest(p_pools) as p (pool)
+              join outlast.lanes l
+                on l.pool = p.pool and l.agent = w.agent
+               and l.version in (w.version, case when w.is_default then '' else w.version end)
+             order by l.id, w.version desc) l;
+    v_now := coalesce(p_now, outlast.clock_us());
+
+    -- Marks are moved for the lanes that the caller counts as worn, now and then. Whatever this snapshot cannot see yet
+    -- was written by a transaction at or above its xmin, so the mark never passes that.
+    if cardinality(p_marks) > 0 then
+        update outlast.lanes l
+           set mark_xid = m.xid, mark_seq = m.seq, served = l.served + m.served
+          from (select o.id, w.served,
+                       case when f.xid < v_xmin then f.xid else v_xmin end as xid,
+                       case when f.xid < v_xmin then f.seq else 0 end as seq
+                  from unnest(p_marks, p_counts) as w (lane, served)
+                  join outlast.lanes o on o.id = w.lane
+                  left join lateral (
+                       select q.xid, q.seq
+                         from outlast.queue q
+                        where q.lane = o.id and (q.xid, q.seq) >= (case when o.mark_xid <= v_xmin then o.mark_xid else '0' end, case when o.mark_xid <= v_xmin then o.mark_seq else 0 end)
+                        order by q.xid, q.seq
+                        limit 1) f on true) m
+         where l.id = m.id;
+    end if;
+
+    for v_turn in 1..20 loop
+        -- Oldest entries of each lane; tenants take turns, beginning after the one that was served last. Inside a
+        -- tenant a higher priority goes first, then age.
+        select array_agg(c.lane), array_agg(c.xid), array_agg(c.seq), array_agg(c.tenant), array_agg(c.task),
+               array_agg(c.bind), array_agg(c.version), array_agg(c.agent)
+          into q_lane, q_xid, q_seq, q_tenant, q_task, q_bind, q_version, q_agent
+          from (select o.*
+                  from (select e.*, (row_number() over (partition by e.tenant order by e.priority desc, e.xid, e.seq) - 1)
+                               / e.weight as turn
+                          from (select l.lane, l.bind, l.version, l.agent, l.weight, l.priority, q.xid, q.seq, q.tenant,
+                                       q.task
+                                  from unnest(v_lanes, v_binds, v_versions, v_agents, v_weights, v_priorities,
+                                              v_mark_xids, v_mark_seqs)
+                                       as l (lane, bind, version, agent, weight, priority, mark_xid, mark_seq)
+                                 cross join lateral (
+                                       select q.xid, q.seq, q.tenant, q.task
+                                         from outlast.queue q
+                                        where q.lane = l.lane and (q.xid, q.seq) >= (l.mark_xid, l.mark_seq)
+                                        order by q.xid, q.seq
+                                        limit v_look) q) e) o
+                 order by o.turn, o.tenant <= p_after, o.tenant, o.priority desc, o.xid, o.seq
+                 limit v_look) c;
+        v_seen := coalesce(cardinality(q_lane), 0);
+        exit when v_seen = 0;
+
+        -- The session, now that there is something to take: the sweeper ends sessions under a lock that excludes this
+        -- one, so a lease can never be made for a session that it has passed by.
+        if v_turn = 1 then
+            perform from outlast.sessions s where s.id = p_session and s.lost_at is null for key share;
+            if not found then
+                return query select null::text, null::text, null::bigint, null::integer, null::text, null::text,
+                       null::bigint, null::bigint, null::bigint, v_now, true;
+                return;
+            end if;
+        end if;
+
+        -- Lock heads that are queued.
+        with locked as (
+            select c.place::integer, t.epoch, t.round, t.facts, t.last_event, t.deadline_at
+              from unnest(q_tenant, q_task) with ordinality as c (tenant, task, place)
+              join outlast.tasks t on t.tenant = c.tenant and t.id = c.task
+             where t.state = 'queued'
+             order by c.place
+             limit v_room
+               for no key update of t skip locked)
+        select coalesce(array_agg(l.place), '{}'), array_agg(l.epoch), array_agg(l.round), array_agg(l.facts),
+               array_agg(l.last_event), array_agg(l.deadline_at)
+          into t_place, t_epoch, t_round, t_facts, t_event, t_deadline
+          from locked l;
+
+        v_now := coalesce(p_now, outlast.clock_us());
+        if t_place <> '{}' then
+            -- A lane for the bound version may not exist yet.
+            if exists (select from unnest(q_bind) as b (lane) where b.lane is null) then
+                insert into outlast.lanes (pool, agent, version, tenant, priority, weight)
+                select distinct l.pool, l.agent, c.version, l.tenant, l.priority, l.weight
+                  from unnest(q_lane, q_bind, q_version) as c (lane, bind, version)
+                  join outlast.lanes l on l.id = c.lane
+                 where c.bind is null
+                on conflict do nothing;
+                select array_agg(b.id order by c.place) into q_bind
+                  from unnest(q_lane, q_version) with ordinality as c (lane, version, place)
+                  join outlast.lanes l on l.id = c.lane
+                  join outlast.lanes b on b.pool = l.pool and b.agent = l.agent and b.version = c.version
+                   and b.tenant = l.tenant and b.priority = l.priority;
+            end if;
+
+            return query
+            with got as materialized (
+                -- Two entries may name one task; one lease comes of it.
+                select distinct on (c.tenant, c.task) c.lane, c.tenant, c.task, c.bind, c.version, c.agent, g.place,
+                       g.epoch + 1 as epoch, g.round, g.facts, g.event + 1 as event, g.deadline_at
+                  from unnest(t_place, t_epoch, t_round, t_facts, t_event, t_deadline)
+                       as g (place, epoch, round, facts, event, deadline_at)
+                  join unnest(q_lane, q_tenant, q_task, q_bind, q_version, q_agent) with ordinality
+                       as c (lane, tenant, task, bind, version, agent, place) on c.place = g.place
+                 order by c.tenant, c.task, g.place
+            ), heads as (
+                update outlast.tasks t
+                   set state = 'running', epoch = g.epoch, last_event = g.event, lane = g.bind
+                  from got g
+                 where t.tenant = g.tenant and t.id = g.task
+            ), leased as (
+                insert into outlast.leases (tenant, task, epoch, round, session, version, config, started_at)
+                select g.tenant, g.task, g.epoch, g.round, p_session, g.version, p_config, v_now from got g
+            ), said as (
+                insert into outlast.events (tenant, task, number, kind, epoch, data, at)
+                select g.tenant, g.task, g.event, 'attempt.started', g.epoch,
+                       '{"worker":' || to_json(v_worker) || ',"version":' || to_json(g.version) || '}', v_now
+                  from got g
+            )
+            select g.tenant, g.task, g.epoch, g.round, g.agent, g.version, g.facts, g.deadline_at, g.lane, v_now, false
+              from got g
+             order by g.place;
+        end if;
+
+        -- Entries whose task was taken just now or is not queued any more have done their service.
+        with gone as (
+            delete from outlast.queue q
+             using unnest(q_lane, q_xid, q_seq, q_tenant, q_task) as c (lane, xid, seq, tenant, task)
+             where q.lane = c.lane and q.xid = c.xid and q.seq = c.seq
+               and not exists (select from outlast.tasks t
+                                where t.tenant = c.tenant and t.id = c.task and t.state = 'queued')
+            returning 1)
+        select count(*) into v_stale from gone;
+
+        -- Look again only where stale entries or locked heads stood in the way of others.
+        v_room := v_room - cardinality(t_place);
+        exit when v_room <= 0 or v_seen < v_look;
+        v_look := v_room + v_seen - v_stale;
+    end loop;
+
+    -- Nothing: the time all the same.
+    if v_room = p_limit then
+        return query select null::text, null::text, null::bigint, null::integer, null::text, null::text, null::bigint,
+               null::bigint, null::bigint, v_now, false;
+    end if;
+end
+$$;

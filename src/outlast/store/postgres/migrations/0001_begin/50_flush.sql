@@ -1,0 +1,404 @@
+-- flush: entries of many tasks under one fencing check each, numbered by their writer.
+--
+-- Lock order: the writer's advisory lock; heads with skip locked, so that nobody's lock stalls the others and two
+-- batches cannot deadlock; then rows of locked heads only.
+-- What is fenced: every statement below writes rows of heads whose locked epoch is the one given and which run.
+--
+-- An entry is named by one number, its place: the index of its head (from 1) times 2^20 plus its own index (from 0). The
+-- arrays of fixed-width values that tell what is known of a head (h_ok, h_epoch, ...) are read by that index.
+-- Entries that concern one operation are parted into waves by the caller, so that within a wave each operation is
+-- touched in the order record, outcome, turn, intent, and by each kind once.
+
+create function outlast.flush(
+    p_writer text, p_number bigint, p_now bigint, p_waves integer,
+    h_tenant text[], h_task text[], h_epoch bigint[],
+    -- events
+    v_place bigint[], v_tenant text[], v_task text[], v_kind text[], v_data text[],
+    -- records
+    r_place bigint[], r_wave integer[], r_tenant text[], r_task text[], r_key text[], r_position integer[],
+    r_kind text[], r_name text[], r_state text[], r_request text[], r_arguments text[], r_result text[],
+    r_error text[], r_due_in bigint[], r_due_at bigint[],
+    -- outcomes
+    o_place bigint[], o_wave integer[], o_tenant text[], o_task text[], o_key text[], o_attempt integer[],
+    o_turn integer[], o_state text[], o_result text[], o_error text[], o_settled_by text[],
+    -- turns
+    t_place bigint[], t_wave integer[], t_tenant text[], t_task text[], t_key text[], t_attempt integer[],
+    t_turn integer[],
+    -- intents
+    i_place bigint[], i_wave integer[], i_tenant text[], i_task text[], i_key text[], i_position integer[],
+    i_kind text[], i_name text[], i_request text[], i_decision text[], i_effect text[], i_arguments text[],
+    i_timeout bigint[], i_attempt integer[], i_turn integer[],
+    -- notes
+    n_place bigint[], n_tenant text[], n_task text[], n_key text[], n_attempt integer[], n_source text[],
+    n_data text[],
+    -- ends, and keys that they open again
+    e_place bigint[], e_tenant text[], e_task text[], e_end text[], e_state text[], e_reason text[], e_facts bigint[],
+    e_result text[], e_error text[], e_wake_in bigint[],
+    k_place bigint[], k_tenant text[], k_task text[], k_key text[]
+) returns text language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+    v_heads integer := cardinality(h_task);
+    v_count integer;
+    v_now bigint;
+    v_last_number bigint;
+    v_verdicts text;
+    v_refused bigint[] := '{}';
+    v_names text[] := '{}';
+    v_places bigint[];
+    v_more text[];
+    v_wave integer;
+    h_ok boolean[];
+    h_last bigint[];
+    h_round integer[];
+    h_facts bigint[];
+    h_lane bigint[];
+    h_deadline bigint[];
+    l_head integer[];
+    f_head integer[];
+    f_code text[];
+    x_head integer[];
+    x_tenant text[];
+    x_task text[];
+    x_state text[];
+    x_reason text[];
+    x_end text[];
+    x_open integer[];
+    x_due bigint[];
+    x_announce boolean[];
+    x_result text[];
+    x_error text[];
+begin
+    -- One backend at a time for a writer: a backend whose client is gone, and which may still be about to commit, is
+    -- waited for. What it wrote is looked for afterwards, in a new statement.
+    perform pg_advisory_xact_lock(hashtextextended(p_writer, 1));
+    select w.number, w.verdicts into v_last_number, v_verdicts
+      from outlast.writers w
+     where w.id = p_writer
+     order by w.number desc
+     limit 1;
+    if v_last_number = p_number then
+        return v_verdicts;
+    elsif v_last_number <> p_number - 1 then
+        raise exception 'batch % of writer % does not follow batch %', p_number, p_writer, v_last_number
+            using errcode = 'OLSEQ';
+    end if;
+
+    -- Lock the heads, and compare.
+    with locked as materialized (
+        select h.head, t.epoch = h.epoch and t.state = 'running' as ok, t.last_event, t.round, t.facts, t.lane,
+               coalesce(t.deadline_at, 9223372036854775807) as deadline_at
+          from unnest(h_tenant, h_task, h_epoch) with ordinality as h (tenant, task, epoch, head)
+          join outlast.tasks t on t.tenant = h.tenant and t.id = h.task
+           for no key update of t skip locked)
+    select count(*), array_agg(l.head order by l.head), array_agg(l.ok order by l.head),
+           array_agg(l.last_event order by l.head), array_agg(l.round order by l.head),
+           array_agg(l.facts order by l.head), array_agg(l.lane order by l.head),
+           array_agg(l.deadline_at order by l.head)
+      into v_count, l_head, h_ok, h_last, h_round, h_facts, h_lane, h_deadline
+      from locked l;
+
+    -- Heads that somebody else holds, or that do not exist: deferred while the epoch that can be seen is still ours.
+    if v_count < v_heads then
+        select array_agg(coalesce(l.ok, false) order by h.head), array_agg(coalesce(l.last, 0) order by h.head),
+               array_agg(coalesce(l.round, 0) order by h.head), array_agg(coalesce(l.facts, 0) order by h.head),
+               array_agg(coalesce(l.lane, 0) order by h.head), array_agg(coalesce(l.deadline, 0) order by h.head),
+               array_agg(h.head order by h.head) filter (where l.head is null and held.task is not null)
+          into h_ok, h_last, h_round, h_facts, h_lane, h_deadline, f_head
+          from unnest(h_tenant, h_task, h_epoch) with ordinality as h (tenant, task, epoch, head)
+          left join unnest(l_head, h_ok, h_last, h_round, h_facts, h_lane, h_deadline)
+               as l (head, ok, last, round, facts, lane, deadline) on l.head = h.head
+          left join lateral (
+               select t.id as task
+                 from outlast.tasks t
+                where t.tenant = h.tenant and t.id = h.task and t.epoch = h.epoch and t.state = 'running'
+                  and l.head is null) held on true;
+    end if;
+    -- One letter a head: accepted and running, deferred, stale; endings are put in below.
+    if false = any(h_ok) then
+        select array_agg(s.head), array_agg(s.code) into f_head, f_code
+          from (select h.head::integer, case when h.head = any(coalesce(f_head, '{}')) then 'd' else 'x' end as code
+                  from unnest(h_ok) with ordinality as h (ok, head)
+                 where not h.ok) s;
+    end if;
+
+    v_now := coalesce(p_now, outlast.clock_us());
+
+    for v_wave in 0..p_waves - 1 loop
+        -- Records. One that replaces an unknown takes it out of the reconciliation queue.
+        if r_place <> '{}' then
+            with put as (
+                insert into outlast.operations as o (tenant, task, key, position, kind, name, state, request, epoch,
+                       arguments, result, error, created_at, due_at, ended_at)
+                select r.tenant, r.task, r.key, r.position, r.kind, r.name, r.state, r.request,
+                       h_epoch[r.place >> 20], r.arguments, r.result, r.error, v_now,
+                       coalesce(r.due_at, v_now + r.due_in),
+                       case when r.state in ('succeeded', 'failed') then v_now end
+                  from unnest(r_place, r_wave, r_tenant, r_task, r_key, r_position, r_kind, r_name, r_state, r_request,
+                              r_arguments, r_result, r_error, r_due_in, r_due_at)
+                       as r (place, wave, tenant, task, key, position, kind, name, state, request, arguments, result,
+                             error, due_in, due_at)
+                 where h_ok[r.place >> 20] and r.wave = v_wave
+                on conflict (tenant, task, key) do update
+                   set kind = excluded.kind, name = excluded.name, state = excluded.state, request = excluded.request,
+                       epoch = excluded.epoch, arguments = excluded.arguments, result = excluded.result,
+                       error = excluded.error, due_at = excluded.due_at, ended_at = excluded.ended_at
+                 where o.state not in ('succeeded', 'failed')
+                returning o.tenant, o.task, o.key, o.xmax <> '0' as replaced)
+            delete from outlast.unsettled u
+             using put p
+             where p.replaced and u.tenant = p.tenant and u.task = p.task and u.key = p.key;
+        end if;
+
+        -- Outcomes, by compare-and-set; the reconciliation queue follows.
+        if o_place <> '{}' then
+            with done as (
+                update outlast.operations o
+                   set state = x.state, result = x.result, error = x.error, turn = o.turn + 1,
+                       ended_at = case when x.state in ('succeeded', 'failed') then v_now end,
+                       settled_by = x.settled_by
+                  from unnest(o_place, o_wave, o_tenant, o_task, o_key, o_attempt, o_turn, o_state, o_result, o_error,
+                              o_settled_by)
+                       as x (place, wave, tenant, task, key, attempt, turn, state, result, error, settled_by)
+                 where h_ok[x.place >> 20] and x.wave = v_wave
+                   and o.tenant = x.tenant and o.task = x.task and o.key = x.key
+                   and o.attempt = x.attempt and o.turn = x.turn and o.state in ('running', 'unknown')
+                returning x.place, o.tenant, o.task, o.key, o.state
+            ), opened as (
+                insert into outlast.unsettled (tenant, task, key, since)
+                select d.tenant, d.task, d.key, v_now from done d where d.state = 'unknown'
+                on conflict do nothing
+            ), closed as (
+                delete from outlast.unsettled u
+                 using done d
+                 where d.state <> 'unknown' and u.tenant = d.tenant and u.task = d.task and u.key = d.key
+            )
+            select coalesce(array_agg(d.place), '{}') into v_places from done d;
+            if cardinality(v_places) < cardinality(o_place) then
+                v_places := array(select x.place from unnest(o_place, o_wave) as x (place, wave)
+                                   where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places));
+                v_refused := v_refused || v_places;
+                v_names := v_names || array_fill('turn_passed'::text, array[cardinality(v_places)]);
+            end if;
+        end if;
+
+        -- Turns, by compare-and-set.
+        if t_place <> '{}' then
+            with done as (
+                update outlast.operations o
+                   set state = 'unknown', turn = o.turn + 1
+                  from unnest(t_place, t_wave, t_tenant, t_task, t_key, t_attempt, t_turn)
+                       as x (place, wave, tenant, task, key, attempt, turn)
+                 where h_ok[x.place >> 20] and x.wave = v_wave
+                   and o.tenant = x.tenant and o.task = x.task and o.key = x.key
+                   and o.attempt = x.attempt and o.turn = x.turn and o.state in ('running', 'unknown')
+                returning x.place, o.tenant, o.task, o.key
+            ), opened as (
+                insert into outlast.unsettled (tenant, task, key, since)
+                select d.tenant, d.task, d.key, v_now from done d
+                on conflict do nothing
+            )
+            select coalesce(array_agg(d.place), '{}') into v_places from done d;
+            if cardinality(v_places) < cardinality(t_place) then
+                v_places := array(select x.place from unnest(t_place, t_wave) as x (place, wave)
+                                   where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places));
+                v_refused := v_refused || v_places;
+                v_names := v_names || array_fill('turn_passed'::text, array[cardinality(v_places)]);
+            end if;
+        end if;
+
+        -- Intents: look first (whoever writes operations holds their head, so this cannot change any more), then write
+        -- those admitted.
+        if i_place <> '{}' then
+            select coalesce(array_agg(g.place), '{}'), coalesce(array_agg(g.name), '{}') into v_places, v_more
+              from (select x.place,
+                           case when h_deadline[x.place >> 20] <= v_now then 'deadline'
+                                when coalesce(o.attempt, 0) <> x.attempt or coalesce(o.turn, 0) <> x.turn
+                                     or o.state not in ('planned', 'approved') then 'not_planned' end as name
+                      from unnest(i_place, i_wave, i_tenant, i_task, i_key, i_attempt, i_turn)
+                           as x (place, wave, tenant, task, key, attempt, turn)
+                      left join outlast.operations o on o.tenant = x.tenant and o.task = x.task and o.key = x.key
+                     where h_ok[x.place >> 20] and x.wave = v_wave) g
+             where g.name is not null;
+            v_refused := v_refused || v_places;
+            v_names := v_names || v_more;
+
+            insert into outlast.operations as o (tenant, task, key, position, kind, name, state, request, decision,
+                   effect, attempt, turn, epoch, arguments, created_at, intent_at, first_intent_at, deadline_at)
+            select x.tenant, x.task, x.key, x.position, x.kind, x.name, 'running', x.request, x.decision, x.effect,
+                   x.attempt + 1, x.turn + 1, h_epoch[x.place >> 20], x.arguments, v_now, v_now, v_now,
+                   least(v_now + x.timeout, h_deadline[x.place >> 20])
+              from unnest(i_place, i_wave, i_tenant, i_task, i_key, i_position, i_kind, i_name, i_request, i_decision,
+                          i_effect, i_arguments, i_timeout, i_attempt, i_turn)
+                   as x (place, wave, tenant, task, key, position, kind, name, request, decision, effect, arguments,
+                         timeout, attempt, turn)
+             where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places)
+            on conflict (tenant, task, key) do update
+               set kind = excluded.kind, name = excluded.name, state = 'running', request = excluded.request,
+                   decision = excluded.decision, effect = excluded.effect, attempt = excluded.attempt,
+                   turn = excluded.turn, epoch = excluded.epoch, arguments = excluded.arguments, result = null,
+                   error = null, intent_at = excluded.intent_at,
+                   first_intent_at = coalesce(o.first_intent_at, excluded.first_intent_at),
+                   deadline_at = excluded.deadline_at, ended_at = null, settled_by = null
+             where o.state in ('planned', 'approved') and o.attempt = excluded.attempt - 1
+               and o.turn = excluded.turn - 1;
+        end if;
+    end loop;
+
+    -- Notes: evidence, numbered on.
+    if n_place <> '{}' then
+        insert into outlast.evidence (tenant, task, key, number, attempt, source, data, at)
+        select x.tenant, x.task, x.key,
+               (select coalesce(max(e.number), 0) from outlast.evidence e
+                 where e.tenant = x.tenant and e.task = x.task and e.key = x.key)
+               + row_number() over (partition by x.tenant, x.task, x.key order by x.place),
+               x.attempt, x.source, x.data, v_now
+          from unnest(n_place, n_tenant, n_task, n_key, n_attempt, n_source, n_data)
+               as x (place, tenant, task, key, attempt, source, data)
+         where h_ok[x.place >> 20];
+    end if;
+
+    -- Endings.
+    if e_place <> '{}' then
+        if k_place <> '{}' then
+            update outlast.operations o
+               set state = 'planned', result = null, error = null, ended_at = null, settled_by = null
+              from unnest(k_place, k_tenant, k_task, k_key) as x (place, tenant, task, key)
+             where h_ok[x.place >> 20]
+               and o.tenant = x.tenant and o.task = x.task and o.key = x.key and o.state = 'failed';
+        end if;
+
+        -- An ended task leaves no running effect: nobody knows of those.
+        with lost as (
+            update outlast.operations o
+               set state = 'unknown'
+              from unnest(e_place, e_tenant, e_task, e_state) as x (place, tenant, task, state)
+             where h_ok[x.place >> 20] and x.state in ('succeeded', 'failed', 'cancelled')
+               and o.tenant = x.tenant and o.task = x.task and o.state = 'running'
+               and o.kind in ('tool', 'model', 'child', 'compensation', 'signal')
+            returning o.tenant, o.task, o.key)
+        insert into outlast.unsettled (tenant, task, key, since)
+        select l.tenant, l.task, l.key, v_now from lost l
+        on conflict do nothing;
+
+        -- What each ending comes to: a wait that is over already becomes queued at once.
+        select coalesce(array_agg(f.head), '{}'), array_agg(f.tenant), array_agg(f.task), array_agg(f.state),
+               array_agg(case when f.state = 'waiting' then f.reason end), array_agg(f."end"), array_agg(f.open),
+               array_agg(case when f.state = 'waiting' then f.due end), array_agg(f.announce), array_agg(f.result),
+               array_agg(f.error)
+          into x_head, x_tenant, x_task, x_state, x_reason, x_end, x_open, x_due, x_announce, x_result, x_error
+          from (select (x.place >> 20)::integer as head, x.tenant, x.task, x.reason, x."end", x.result, x.error, c.open,
+                       c.due, c.announce,
+                       case when x.state <> 'waiting' then x.state
+                            when h_facts[x.place >> 20] > x.facts then 'queued'
+                            when x.reason = 'reconciliation' and c.open = 0 then 'queued'
+                            when x.reason = 'timer' and coalesce(c.due, 0) <= v_now then 'queued'
+                            else 'waiting' end as state
+                  from unnest(e_place, e_tenant, e_task, e_end, e_state, e_reason, e_facts, e_result, e_error,
+                              e_wake_in)
+                       as x (place, tenant, task, "end", state, reason, facts, result, error, wake_in)
+                 cross join lateral (
+                       select (select count(*) from outlast.unsettled u
+                                where u.tenant = x.tenant and u.task = x.task) as open,
+                              case when x.reason = 'timer' then
+                                  coalesce(v_now + x.wake_in,
+                                      (select min(o.due_at) from outlast.operations o
+                                        where o.tenant = x.tenant and o.task = x.task and o.kind = 'timer'
+                                          and o.state = 'running')) end as due,
+                              case when x.state in ('succeeded', 'failed', 'cancelled') then
+                                  (select i.announce from outlast.inputs i
+                                    where i.tenant = x.tenant and i.task = x.task) end as announce) c
+                 where h_ok[x.place >> 20]) f;
+        f_head := coalesce(f_head, '{}') || x_head;
+        f_code := f_code || array(select left(s.state, 1) from unnest(x_state) as s (state));
+
+        -- The lease goes, and what it said stays as an attempt that ended.
+        with gone as (
+            delete from outlast.leases l
+             using unnest(x_tenant, x_task, x_end) as x (tenant, task, "end")
+             where l.tenant = x.tenant and l.task = x.task
+            returning l.tenant, l.task, l.epoch, l.round, l.session, l.version, l.config, l.started_at, x."end")
+        insert into outlast.attempts (tenant, task, epoch, round, session, worker, version, config, started_at,
+               ended_at, "end")
+        select g.tenant, g.task, g.epoch, g.round, g.session, coalesce(s.name, g.session), g.version, g.config,
+               g.started_at, v_now, g."end"
+          from gone g
+          left join outlast.sessions s on s.id = g.session;
+
+        with x as materialized (
+            select x.head, x.tenant, x.task, x.state, x.reason, x.due, x.open, x.result, x.error
+              from unnest(x_head, x_tenant, x_task, x_state, x_reason, x_due, x_open, x_result, x_error)
+                   as x (head, tenant, task, state, reason, due, open, result, error)
+        ), entries as (
+            insert into outlast.queue (lane, tenant, task)
+            select h_lane[x.head], x.tenant, x.task from x where x.state = 'queued' order by x.head
+        ), alarms as (
+            insert into outlast.timers (tenant, task, kind, due_at)
+            select x.tenant, x.task, 'wake', x.due from x where x.reason = 'timer'
+            on conflict (tenant, task, kind) do update set due_at = excluded.due_at
+        ), silenced as (
+            delete from outlast.timers t
+             using x
+             where x.state in ('succeeded', 'failed', 'cancelled') and t.tenant = x.tenant and t.task = x.task
+        )
+        insert into outlast.results (tenant, task, round, state, result, error, effects_open, ended_at)
+        select x.tenant, x.task, h_round[x.head], x.state, x.result, x.error, x.open, v_now
+          from x
+         where x.state in ('succeeded', 'failed', 'cancelled');
+    end if;
+
+    -- Events, numbered on from the locked heads; those of refused entries are left out. Then the heads, once.
+    if v_place <> '{}' or x_head <> '{}' then
+        with rows as (
+            select (v.place >> 20)::integer as head, v.tenant, v.task, v.ord, v.kind, v.data, null as state,
+                   null as reason, false as announce
+              from unnest(v_place, v_tenant, v_task, v_kind, v_data) with ordinality
+                   as v (place, tenant, task, kind, data, ord)
+             where h_ok[v.place >> 20] and (v_refused = '{}' or v.place <> all(v_refused))
+            union all
+            select x.head, x.tenant, x.task, 9223372036854775806, 'attempt.' || x."end", '{}', null, null, false
+              from unnest(x_head, x_tenant, x_task, x_end) as x (head, tenant, task, "end")
+            union all
+            select x.head, x.tenant, x.task, 9223372036854775807, 'task.' || x.state,
+                   case x.state when 'queued' then '{}'
+                                when 'waiting' then '{"reason":"' || x.reason || '"}'
+                                else '{"effects_open":' || x.open || '}' end,
+                   x.state, x.reason, coalesce(x.announce, false)
+              from unnest(x_head, x_tenant, x_task, x_state, x_reason, x_open, x_announce)
+                   as x (head, tenant, task, state, reason, open, announce)
+        ), numbered as materialized (
+            select r.*, h_last[r.head] + row_number() over (partition by r.head order by r.ord) as number from rows r
+        ), said as (
+            insert into outlast.events (tenant, task, number, kind, epoch, data, at)
+            select n.tenant, n.task, n.number, n.kind, h_epoch[n.head], n.data, v_now from numbered n
+        ), messages as (
+            insert into outlast.outbox (tenant, task, number, topic, data, created_at)
+            select n.tenant, n.task, n.number, n.kind, n.data, v_now from numbered n where n.announce
+        )
+        update outlast.tasks t
+           set last_event = n.number, state = coalesce(n.state, t.state), reason = n.reason
+          from (select n.tenant, n.task, max(n.number) as number, max(n.state) as state, max(n.reason) as reason
+                  from numbered n
+                 group by n.head, n.tenant, n.task) n
+         where t.tenant = n.tenant and t.id = n.task;
+    end if;
+
+    -- The verdicts, in short: a letter for each head, then head:entry:name of what was refused.
+    if f_head is null or f_head = '{}' then
+        v_verdicts := repeat('r', v_heads);
+    else
+        select string_agg(coalesce(f.code, 'r'), '' order by h.head) into v_verdicts
+          from generate_series(1, v_heads) as h (head)
+          left join unnest(f_head, f_code) as f (head, code) on f.head = h.head;
+    end if;
+    if v_refused <> '{}' then
+        select v_verdicts || '|' || string_agg((f.place >> 20) || ':' || (f.place & 1048575) || ':' || f.name, ','
+                                               order by f.place)
+          into v_verdicts
+          from unnest(v_refused, v_names) as f (place, name);
+    end if;
+    delete from outlast.writers w where w.id = p_writer and w.number = v_last_number;
+    insert into outlast.writers (id, number, verdicts, updated_at) values (p_writer, p_number, v_verdicts, v_now);
+    return v_verdicts;
+end
+$$;

@@ -1,0 +1,96 @@
+-- The calls of the verbs. Lock order and fencing are stated at the top of each function's file under migrations.
+
+-- Find or make lanes, in a transaction of their own.
+-- name: ensure_lanes
+select item, lane
+  from outlast.ensure_lanes($1, $2, $3, $4, $5);
+
+-- Accept tasks; answers the items that are not simply accepted.
+-- name: submit
+select item, kind, task
+  from outlast.submit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);
+
+-- Accept tasks with every wait contained in a savepoint.
+-- name: submit_guarded
+select item, kind, task
+  from outlast.submit_guarded($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17);
+
+-- Open or renew a session.
+-- name: renew
+select alive, now, expires_at
+  from outlast.renew($1, $2, $3, $4, $5);
+
+-- End a session that holds no lease, and remove its writers.
+-- name: retire
+select outlast.retire($1);
+
+-- Claim queued tasks for a session.
+-- name: claim
+select tenant, task, epoch, round, agent, version, facts, deadline_at, lane, now, refused
+  from outlast.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
+
+-- Read inputs of tasks, and count their ended attempts; no locks.
+-- name: load_inputs
+select c.item, i.input, i.user_name, i.trace, i.submitted_at, a.failures, a.attempts
+  from unnest($1::text[], $2::text[], $3::integer[]) with ordinality as c (tenant, task, round, item)
+  join outlast.inputs i on i.tenant = c.tenant and i.task = c.task
+ cross join lateral (
+       select count(*) filter (where a.round = c.round and a."end" = 'failed') as failures, count(*) as attempts
+         from outlast.attempts a
+        where a.tenant = c.tenant and a.task = c.task) a
+ order by c.item;
+
+-- Read the journals of tasks; no locks.
+-- name: load_operations
+select c.item, o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect,
+       o.attempt, o.turn, o.epoch, o.arguments, o.result, o.error, o.created_at, o.intent_at, o.first_intent_at,
+       o.deadline_at, o.due_at, o.ended_at, o.settled_by
+  from unnest($1::text[], $2::text[]) with ordinality as c (tenant, task, item)
+  join outlast.operations o on o.tenant = c.tenant and o.task = c.task
+ order by c.item, o.position, o.key;
+
+-- Settle unknown operations.
+-- name: settle
+select kind, state, wait_us, woken
+  from outlast.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
+
+-- Append evidence without a lease.
+-- name: note
+select outlast.note($1, $2, $3, $4, $5, $6, $7);
+
+-- Look for what is over: sessions, timers, deadlines.
+-- name: sweep
+select kind, tenant, task, number
+  from outlast.sweep($1, $2, $3, $4);
+
+-- Read pending messages, oldest first, a task's in order; a parked message holds back the later ones of its task.
+-- name: take_messages
+select o.tenant, o.task, o.number, o.topic, o.data, o.created_at
+  from (select o.tenant, o.task, o.number, o.topic, o.data, o.created_at,
+               max(o.created_at) over task as shown_at,
+               bool_or(o.parked is not null) over task as held
+          from outlast.outbox o
+        window task as (partition by o.tenant, o.task order by o.number)) o
+ where not o.held
+ order by o.shown_at, o.tenant, o.task, o.number
+ limit $1;
+
+-- Delete published messages and park others.
+-- name: confirm_messages
+with said as (
+    select p.tenant, p.task, p.number, p.parked
+      from unnest($1::text[], $2::text[], $3::bigint[], $4::text[]) as p (tenant, task, number, parked)
+), parked as (
+    update outlast.outbox o
+       set parked = s.parked
+      from said s
+     where s.parked is not null and o.tenant = s.tenant and o.task = s.task and o.number = s.number
+)
+delete from outlast.outbox o
+ using said s
+ where s.parked is null and o.tenant = s.tenant and o.task = s.task and o.number = s.number;
+
+-- Tell every process about topics.
+-- name: notify
+select pg_notify('outlast', topic)
+  from unnest($1::text[]) as t (topic);

@@ -1,0 +1,151 @@
+"""submit: lanes first, then tasks; calls that arrive while one is under way go together in the next.
+
+A submission that is executed again is accepted again (its task's id is its own), so that a lost connection is answered
+by doing the same once more: the database waits for the old backend's row, or finds none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+
+from outlast.errors import StoreUnavailable
+from outlast.store.contract import BatchRejected
+from outlast.store.postgres import failures
+from outlast.store.postgres.connections import Line
+from outlast.store.records import Submission, Submitted
+
+_MOST_LANES = 50_000
+_MOST_TOGETHER = 500
+_Lane = tuple[str, str, str, str, int]
+_Waiting = tuple[Sequence[Submission], "asyncio.Future[list[Submitted]]"]
+
+
+class Submitting:
+    """The verb, with its connection and the lanes that it knows."""
+
+    def __init__(self, line: Line, statements: dict[str, str]) -> None:
+        self._line = line
+        self._submit = statements["submit"]
+        self._guarded = statements["submit_guarded"]
+        self._ensure_lanes = statements["ensure_lanes"]
+        self._lanes: dict[_Lane, int] = {}
+        self._waiting: list[_Waiting] = []
+        self._sender: asyncio.Task[None] | None = None
+
+    async def submit(self, batch: Sequence[Submission]) -> list[Submitted]:
+        """Accept a batch in a transaction of its own, or together with others that arrived meanwhile."""
+        answer: asyncio.Future[list[Submitted]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((batch, answer))
+        if self._sender is None:
+            self._sender = asyncio.create_task(self._send_all(), name="outlast submit")
+        return await answer
+
+    async def submit_within(self, batch: Sequence[Submission], connection: Any) -> list[Submitted]:
+        """Accept a batch in the caller's transaction; every wait is contained in a savepoint there."""
+        if not isinstance(connection, asyncpg.Connection | asyncpg.pool.PoolConnectionProxy):
+            raise TypeError("connection must be an asyncpg.Connection")
+        if not connection.is_in_transaction():
+            raise ValueError("connection has no open transaction")
+        lanes = await self._lanes_of(batch)
+        try:
+            rows = await connection.fetch(self._guarded, *_columns(batch, lanes), True, True)
+        except failures.DRIVER_ERRORS as error:
+            raise failures.translate(error, self._line.shown) from error
+        return _verdicts(batch, rows)
+
+    async def close(self) -> None:
+        """Wait until nothing is under way."""
+        while self._sender is not None:
+            await asyncio.gather(self._sender, return_exceptions=True)
+
+    async def _send_all(self) -> None:
+        try:
+            while self._waiting:
+                together, size = [], 0
+                while self._waiting and (not together or size + len(self._waiting[0][0]) <= _MOST_TOGETHER):
+                    size += len(self._waiting[0][0])
+                    together.append(self._waiting.pop(0))
+                await self._send(together)
+        finally:
+            self._sender = None
+
+    async def _send(self, together: list[_Waiting]) -> None:
+        """Accept several callers' batches in one transaction; hand each its answer."""
+        try:
+            answers = await self._accept([record for batch, _ in together for record in batch])
+        except Exception as error:
+            if isinstance(error, BatchRejected) and len(together) > 1:
+                # One caller's record is at fault, and the others have nothing to do with it.
+                for waiting in together:
+                    await self._send([waiting])
+                return
+            for _, answer in together:
+                if not answer.done():
+                    answer.set_exception(error)
+            return
+        start = 0
+        for batch, answer in together:
+            if not answer.done():
+                answer.set_result(answers[start : start + len(batch)])
+            start += len(batch)
+
+    async def _accept(self, batch: Sequence[Submission]) -> list[Submitted]:
+        for attempt in range(3):
+            lanes = await self._lanes_of(batch)
+            arguments = _columns(batch, lanes)
+
+            async def work(
+                connection: asyncpg.Connection[asyncpg.Record], arguments: list[Any] = arguments
+            ) -> list[asyncpg.Record]:
+                try:
+                    return await connection.fetch(self._submit, *arguments)
+                except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+                    # A twin of one of them is open elsewhere: item by item, so that only this one is busy.
+                    return await connection.fetch(self._guarded, *arguments, False, False)
+
+            try:
+                return _verdicts(batch, await self._line.run(work))
+            except StoreUnavailable:
+                if attempt:
+                    raise
+            except RuntimeError as error:
+                if failures.sqlstate(error.__cause__ or error) != failures.NO_SUCH_LANE or attempt == 2:
+                    raise
+                self._lanes.clear()
+        raise AssertionError("unreachable")
+
+    async def _lanes_of(self, batch: Sequence[Submission]) -> list[int]:
+        names = [(s.pool, s.agent, s.version, s.tenant, s.priority) for s in batch]
+        known = self._lanes
+        missing = list({name for name in names if name not in known})
+        if missing:
+            if len(known) + len(missing) > _MOST_LANES:
+                known.clear()
+                missing = list(set(names))
+            columns = list(zip(*missing, strict=True))
+            rows = await self._line.run(lambda connection: connection.fetch(self._ensure_lanes, *columns))
+            for row in rows:
+                known[missing[row["item"] - 1]] = row["lane"]
+        return [known[name] for name in names]
+
+
+def _columns(batch: Sequence[Submission], lanes: list[int]) -> list[Any]:
+    rows = [
+        (
+            s.tenant, s.task, s.key, s.request_digest, s.agent, s.version, s.pool, s.priority, s.input, s.user,
+            s.deadline_us, s.run_at, s.trace, s.announce,
+        )
+        for s in batch
+    ]  # fmt: skip
+    return [*zip(*rows, strict=True), lanes]
+
+
+def _verdicts(batch: Sequence[Submission], rows: list[asyncpg.Record]) -> list[Submitted]:
+    answer = [Submitted(kind="accepted", task=record.task) for record in batch]
+    for item, kind, task in rows:
+        answer[item - 1] = Submitted(kind=kind, task=task)
+    return answer

@@ -1,0 +1,156 @@
+"""The views of the store: reads without locks, on a few connections that the verbs do not share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import asyncpg
+
+from outlast.core import ids
+from outlast.store.postgres import failures
+from outlast.store.postgres.connections import VIEW, Address, Lines
+from outlast.store.records import (
+    AttemptRow,
+    EventCursor,
+    EventRow,
+    EvidenceRow,
+    Health,
+    OperationFilter,
+    OperationRow,
+    TaskFilter,
+    TaskRef,
+    TaskRow,
+)
+
+_TABLES = (
+    "tasks", "inputs", "lanes", "queue", "leases", "attempts", "sessions", "writers", "operations", "unsettled",
+    "evidence", "events", "timers", "results", "outbox", "migrations",
+)  # fmt: skip
+_VIEW_CONNECTIONS = 3
+
+
+class Views:
+    """Read what the verbs wrote."""
+
+    url: str
+
+    def __init__(self, address: Address, sql: dict[str, str]) -> None:
+        self._address = address
+        self._sql = sql
+        self._views = Lines(address, VIEW, _VIEW_CONNECTIONS)
+        self.url = address.shown
+
+    async def read_tasks(self, refs: Sequence[TaskRef]) -> list[TaskRow]:
+        """Read tasks that exist among ``refs``."""
+        rows = await self._view("read_tasks", [r.tenant for r in refs], [r.task for r in refs])
+        return [_task_of(row) for row in rows]
+
+    async def list_tasks(self, query: TaskFilter) -> list[TaskRow]:
+        """List a tenant's tasks, newest first."""
+        rows = await self._view(
+            "list_tasks", query.tenant, query.state, query.agent, query.before, query.limit
+        )
+        return [_task_of(row) for row in rows]
+
+    async def read_events(self, cursors: Sequence[EventCursor], limit: int = 500) -> list[EventRow]:
+        """Read events above each cursor, ordered by task and number, at most ``limit`` in all."""
+        if not cursors:
+            return []
+        rows = await self._view(
+            "read_events",
+            [c.tenant for c in cursors],
+            [c.task for c in cursors],
+            [c.after for c in cursors],
+            limit,
+        )
+        return [
+            EventRow(tenant=tenant, task=task, number=number, kind=kind, epoch=epoch, data=data, at=at)
+            for tenant, task, number, kind, epoch, data, at in rows
+        ]
+
+    async def read_attempts(self, ref: TaskRef) -> list[AttemptRow]:
+        """Read a task's attempts, oldest first, the running one included."""
+        return [AttemptRow(**dict(row)) for row in await self._view("read_attempts", ref.tenant, ref.task)]
+
+    async def list_operations(self, query: OperationFilter) -> list[OperationRow]:
+        """Read the ledger of a task by position, or the tenant's reconciliation queue by operation id."""
+        if query.task is not None:
+            rows = await self._view(
+                "list_task_operations",
+                query.tenant, query.task, query.key, query.state, query.after, query.limit,
+            )  # fmt: skip
+        else:
+            if query.state != "unknown":
+                raise ValueError("without a task only unknown operations are listed")
+            task, key = ids.split_operation_id(query.after) if query.after else (None, None)
+            rows = await self._view(
+                "list_unknown_operations", query.tenant, query.key, task, key, query.limit
+            )
+        return [operation_of(row) for row in rows]
+
+    async def read_evidence(self, tenant: str, task: str, key: str) -> list[EvidenceRow]:
+        """Read an operation's evidence, oldest first."""
+        rows = await self._view("read_evidence", tenant, task, key)
+        return [EvidenceRow(**dict(row)) for row in rows]
+
+    async def health(self) -> Health:
+        """Say whether the store answers; never raises."""
+        try:
+            [row] = await self._view("read_health")
+        except Exception as error:
+            # Whatever it is, it is the answer.
+            return Health(reachable=False, detail=failures.one_line(error))
+        return Health(reachable=True, **dict(row))
+
+    async def dump(self) -> dict[str, list[dict[str, Any]]]:
+        """Read every row of every table in one snapshot; for checkers of small systems."""
+
+        async def work(connection: asyncpg.Connection[asyncpg.Record]) -> dict[str, list[dict[str, Any]]]:
+            async with connection.transaction(isolation="repeatable_read", readonly=True):
+                return {
+                    table: [
+                        dict(row)
+                        for row in await connection.fetch(f"select * from outlast.{table} t order by t")
+                    ]
+                    for table in _TABLES
+                }
+
+        return await self._views.run(work)
+
+    async def _view(self, name: str, *arguments: Any) -> list[asyncpg.Record]:
+        sql = self._sql[name]
+        return await self._views.run(lambda connection: connection.fetch(sql, *arguments))
+
+
+def operation_of(row: asyncpg.Record) -> OperationRow:
+    """Make an operation's record of a row that has its columns."""
+    return OperationRow(
+        tenant=row["tenant"],
+        task=row["task"],
+        key=row["key"],
+        position=row["position"],
+        kind=row["kind"],
+        name=row["name"],
+        state=row["state"],
+        request=row["request"],
+        decision=row["decision"],
+        effect=row["effect"],
+        attempt=row["attempt"],
+        turn=row["turn"],
+        epoch=row["epoch"],
+        arguments=row["arguments"],
+        result=row["result"],
+        error=row["error"],
+        created_at=row["created_at"],
+        intent_at=row["intent_at"],
+        first_intent_at=row["first_intent_at"],
+        deadline_at=row["deadline_at"],
+        due_at=row["due_at"],
+        ended_at=row["ended_at"],
+        settled_by=row["settled_by"],
+    )
+
+
+def _task_of(row: asyncpg.Record) -> TaskRow:
+    return TaskRow(**dict(row))
