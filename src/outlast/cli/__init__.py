@@ -1,0 +1,1 @@
+"""The command line: ``outlast``, one file a command group."""

@@ -1,0 +1,30 @@
+"""``outlast demo``: the reimbursement story, with every crash window."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from outlast.cli import options
+from outlast.cli.failing import command
+
+
+@command
+async def demo(
+    postgres: Annotated[
+        str | None,
+        typer.Option(help="Run on PostgreSQL: a URL, or 'embedded' for one of its own. Default: SQLite."),
+    ] = None,
+    as_json: options.AsJson = False,
+) -> int:
+    """Show a task that survives every crash, against a real ticket service that keeps count.
+
+    Example: outlast demo --postgres embedded
+    """
+    from outlast.drills.reimbursement.main import run_demo
+
+    ended = run_demo(postgres=postgres, json=as_json, console=Console(highlight=False))
+    return int(await ended if inspect.isawaitable(ended) else ended)

@@ -1,0 +1,128 @@
+"""How a command ends: one table from error codes to exit codes, and one place where errors are said.
+
+Standard output carries what a command answers, or nothing. An error goes to standard error: one or two lines,
+or with ``--json`` one object ``{"error": {"code": …, "message": …}}``. No traceback, no password.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import json
+import os
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, Final
+
+import typer
+
+from outlast.errors import OutlastError
+
+OK: Final = 0
+FAILED: Final = 1
+USAGE: Final = 2
+NOT_FOUND: Final = 3
+CONFLICT: Final = 4
+UNAVAILABLE: Final = 5
+SCHEMA: Final = 6
+INTERRUPTED: Final = 130
+
+EXIT_CODES: Final[dict[str, int]] = {
+    "agent_not_found": NOT_FOUND,
+    "ambiguous_operation": FAILED,
+    "busy": UNAVAILABLE,
+    "configuration_error": USAGE,
+    "conflict": CONFLICT,
+    "deadline_exceeded": FAILED,
+    "error": FAILED,
+    "idempotency_conflict": CONFLICT,
+    "invalid_input": USAGE,
+    "invalid_key": USAGE,
+    "invalid_request": USAGE,
+    "lease_lost": CONFLICT,
+    "not_found": NOT_FOUND,
+    "operation_conflict": CONFLICT,
+    "operation_failed": FAILED,
+    "operation_not_found": NOT_FOUND,
+    "result_unstorable": FAILED,
+    "schema_mismatch": SCHEMA,
+    "schema_outdated": SCHEMA,
+    "schema_too_new": SCHEMA,
+    "settlement_conflict": CONFLICT,
+    "step_failed": FAILED,
+    "store_unavailable": UNAVAILABLE,
+    "stream_overrun": UNAVAILABLE,
+    "task_cancelled": FAILED,
+    "task_failed": FAILED,
+    "task_not_found": NOT_FOUND,
+    "tool_failed": FAILED,
+    "tool_rejected": FAILED,
+    "unavailable": UNAVAILABLE,
+    "unserializable": USAGE,
+    "value_too_large": USAGE,
+}
+"""Error code to exit code; complete, which a test checks."""
+
+EXIT_HELP: Final = (
+    "Exit codes: 0 ok, 1 failed, 2 wrong usage, input or configuration, 3 not found, 4 conflict with what is"
+    " recorded, 5 unavailable, 6 schema. Errors go to standard error; with --json as one object"
+    ' {"error": {"code", "message"}}.'
+)
+
+_PASSWORD: Final = re.compile(r"(://[^/\s:@]*:)[^\s/]*@")
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+def masked(text: str) -> str:
+    """Take passwords out of URLs in a text, and what would steer a terminal."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _PASSWORD.sub(r"\1***@", text))
+
+
+def say_error(code: str, message: str, *, as_json: bool) -> None:
+    """Say an error on standard error."""
+    text = masked(" ".join(message.split()) or code)
+    if as_json:
+        text = json.dumps({"error": {"code": code, "message": text}})
+    else:
+        text = f"outlast: {text}"
+    typer.echo(text, err=True)
+
+
+def command(function: Callable[..., Any]) -> Callable[..., None]:
+    """Make a command of a function, async or not, that may answer an exit code and raise any error.
+
+    Its parameter ``as_json``, where it has one, also decides how errors are said.
+    """
+
+    @functools.wraps(function)
+    def run(*args: Any, **options: Any) -> None:
+        as_json = bool(options.get("as_json"))
+        code: int | None
+        try:
+            answer = function(*args, **options)
+            code = asyncio.run(answer) if inspect.iscoroutine(answer) else answer
+        except OutlastError as error:
+            say_error(error.code, str(error), as_json=as_json)
+            code = EXIT_CODES.get(error.code, FAILED)
+        except (KeyboardInterrupt, asyncio.CancelledError):
+            code = INTERRUPTED
+        except BrokenPipeError:
+            # Whoever reads our output has enough of it; the interpreter's last flush must not complain.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            code = OK
+        except (typer.TyperException, typer.Exit, typer.Abort):
+            raise
+        # A fault of ours: still no traceback in front of people, unless they ask for it.
+        except Exception as error:
+            if os.environ.get("OUTLAST_DEBUG"):
+                traceback.print_exc()
+            message = f"internal error: {type(error).__name__}: {error} (OUTLAST_DEBUG=1 shows where)"
+            say_error("error", message, as_json=as_json)
+            code = FAILED
+        if code:
+            raise typer.Exit(code)
+
+    return run

@@ -1,0 +1,1 @@
+"""Subscribers of the telemetry catalogue; nothing below this room imports their libraries."""
