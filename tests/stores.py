@@ -84,6 +84,22 @@ class SqliteBackdoor:
             connection.execute("commit")
 
 
+class MemoryBackdoor(SqliteBackdoor):
+    """The store's own connection: a database in memory has no other."""
+
+    def __init__(self, store: Store) -> None:
+        @asynccontextmanager
+        async def connect() -> AsyncIterator[apsw.Connection]:
+            yield store._executor._writer.connection()  # type: ignore[attr-defined]
+
+        super().__init__(connect)
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Any]:
+        pytest.skip("a database in memory has one connection")
+        yield
+
+
 @asynccontextmanager
 async def _file(path: str) -> AsyncIterator[apsw.Connection]:
     connection = apsw.Connection(path)
@@ -146,7 +162,7 @@ def backdoor(store_kind: str, database_url: str, store: Store) -> Backdoor:
         return PostgresBackdoor(database_url)
     if store_kind == "sqlite-file":
         return SqliteBackdoor(lambda: _file(database_url.removeprefix("sqlite:///")))
-    raise NotImplementedError
+    return MemoryBackdoor(store)
 
 
 @pytest.fixture

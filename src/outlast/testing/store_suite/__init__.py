@@ -13,10 +13,12 @@ This package needs pytest; nothing of Outlast imports it.
 
 from __future__ import annotations
 
+from pkgutil import iter_modules
+
 import pytest
 
 # Before the modules are imported: an assert that fails should say what it compared.
-pytest.register_assert_rewrite(__name__)
+pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in iter_modules(__path__)))
 
 from outlast.testing.store_suite.claiming import (  # noqa: E402
     TestClaim,

@@ -1,9 +1,9 @@
 """Every (state, command) pair of the tables in ``outlast.core.transitions``, driven through the store.
 
-A drive brings a thing into a state, gives the command by the verb that carries it, and reads the state afterwards:
-the table's target, or the state it was in where the table refuses. A command without a verb yet is listed in
-``LATER`` by name; a pair that is neither driven nor listed fails ``TestCoverage``, and so does a pair that is listed
-although a drive exists.
+A drive brings a thing into a state, gives the command by the verb that carries it, and reads the state
+afterwards: the table's target, or the state it was in where the table refuses. A command without a verb yet
+is listed in ``LATER`` by name; one that is neither driven nor listed fails ``TestCoverage``, and so does one
+that is listed although a drive exists.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def expected(state: str, answer: str | Refusal) -> str:
     return state if isinstance(answer, Refusal) else answer
 
 
-# -- tasks ---------------------------------------------------------------------------------------------
+# -- tasks --------------------------------------------------------------------------------------------
 
 DEADLINE = 100 * HOUR
 
@@ -131,7 +131,6 @@ class TestTaskTransitions:
     ) -> None:
         record, claimed = await task_in(scene, state)
         before = await scene.task(record)
-        # A timer that wakes is also due when the deadline is: a task that is to expire may be woken on the way.
         await TASK_DRIVES[command](scene, record, claimed)
         task = await scene.task(record)
         assert task.state == expected(state, answer)
@@ -241,7 +240,7 @@ OPERATION_DRIVES: dict[str, Callable[[Scene, Claimed, str], Awaitable[None]]] = 
 }
 
 SETTLED_BY_THE_WORKER = {
-    # A worker that holds the lease settles an unknown with its own outcome: same compare-and-set, same target.
+    # A worker that holds the lease settles an unknown by its own outcome: same compare-and-set and target.
     ("unknown", "succeed"): "settle_happened",
     ("unknown", "fail"): "settle_did_not_happen",
     ("unknown", "back_off"): "send_again",
