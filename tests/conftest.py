@@ -78,10 +78,10 @@ def _database(server: EmbeddedPostgres, template: str | None) -> Iterator[str]:
 
 async def _migrate(url: str) -> None:
     try:
-        from outlast.opening import open_store
+        from outlast.opening import store_for
     except ModuleNotFoundError:
         return  # no store can be opened yet
-    store = open_store(url)
+    store = store_for(url)
     try:
         await store.migrate()
     finally:
