@@ -1,0 +1,218 @@
+-- sweep: sessions that ran out, deadlines that passed, timers that are due.
+--
+-- Lock order: the sweepers' advisory lock, tried and not waited for; sessions with skip locked; heads with skip locked;
+-- then rows of those tasks only. What is held by somebody else is left for the next sweep.
+-- What is fenced: judgements by time are made after the lock, by a clock read after the lock. Taking a task away raises
+-- its epoch.
+
+-- End a task by the database's own decision; the caller holds the head and has ended the attempt. Answers the number of
+-- the final event, which the caller writes into the head.
+create function outlast.fail_task(
+    p_tenant text, p_task text, p_round integer, p_epoch bigint, p_number bigint, p_code text, p_message text,
+    p_now bigint
+) returns void language plpgsql volatile as $$
+declare
+    v_open integer;
+    v_data text;
+begin
+    with lost as (
+        update outlast.operations o
+           set state = 'unknown'
+         where o.tenant = p_tenant and o.task = p_task and o.state = 'running'
+           and o.kind in ('tool', 'model', 'child', 'compensation', 'signal')
+        returning o.key)
+    insert into outlast.unsettled (tenant, task, key, since)
+    select p_tenant, p_task, l.key, p_now from lost l
+    on conflict do nothing;
+    select count(*) into v_open from outlast.unsettled u where u.tenant = p_tenant and u.task = p_task;
+    v_data := '{"code":' || to_json(p_code) || ',"effects_open":' || v_open || '}';
+
+    delete from outlast.timers m where m.tenant = p_tenant and m.task = p_task;
+    insert into outlast.results (tenant, task, round, state, error, effects_open, ended_at)
+    values (p_tenant, p_task, p_round, 'failed',
+            '{"code":' || to_json(p_code) || ',"message":' || to_json(p_message) || '}', v_open, p_now);
+    insert into outlast.events (tenant, task, number, kind, epoch, data, at)
+    values (p_tenant, p_task, p_number, 'task.failed', p_epoch, v_data, p_now);
+    insert into outlast.outbox (tenant, task, number, topic, data, created_at)
+    select p_tenant, p_task, p_number, 'task.failed', v_data, p_now
+      from outlast.inputs i
+     where i.tenant = p_tenant and i.task = p_task and i.announce;
+end
+$$;
+
+-- End the attempt of a task whose head the caller holds: the lease becomes an attempt that ended.
+create function outlast.end_attempt(p_tenant text, p_task text, p_end text, p_now bigint)
+returns void language sql volatile as $$
+    with gone as (
+        delete from outlast.leases l
+         where l.tenant = p_tenant and l.task = p_task
+        returning l.epoch, l.round, l.session, l.version, l.config, l.started_at)
+    insert into outlast.attempts (tenant, task, epoch, round, session, worker, version, config, started_at, ended_at,
+           "end")
+    select p_tenant, p_task, g.epoch, g.round, g.session, coalesce(s.name, g.session), g.version, g.config,
+           g.started_at, p_now, p_end
+      from gone g
+      left join outlast.sessions s on s.id = g.session
+$$;
+
+-- Sweep once. Answers rows of a kind each: session, lost, parked, expired, woken; more; next, with its microseconds.
+create function outlast.sweep(
+    p_limit integer, p_max_deaths integer, p_grace bigint, p_now bigint
+) returns table (kind text, tenant text, task text, number bigint) language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+    v_now bigint;
+    v_sessions text[];
+    v_one record;
+    v_timer record;
+    v_count integer;
+    v_more boolean := false;
+begin
+    if not pg_try_advisory_xact_lock(hashtextextended('outlast.sweep', 0)) then
+        return;
+    end if;
+
+    -- Sessions: lock those that seem over, then judge by a later clock.
+    v_now := coalesce(p_now, outlast.clock_us());
+    v_sessions := array(
+        select s.id from outlast.sessions s
+         where s.lost_at is null and s.expires_at <= v_now
+         order by s.expires_at, s.id
+         limit p_limit
+           for update skip locked);
+    v_now := coalesce(p_now, outlast.clock_us());
+    if v_sessions <> '{}' then
+        return query
+        update outlast.sessions s
+           set lost_at = v_now
+         where s.id = any(v_sessions) and s.lost_at is null and s.expires_at <= v_now
+        returning 'session', null::text, s.id, null::bigint;
+        v_more := cardinality(v_sessions) >= p_limit;
+    end if;
+
+    -- Leases of sessions that are lost, now or before: what was locked then is looked at again.
+    v_count := 0;
+    for v_one in
+        select t.tenant, t.id as task, t.epoch, t.round, t.last_event, t.lane, l.session
+          from outlast.sessions s
+          join outlast.leases l on l.session = s.id
+          join outlast.tasks t on t.tenant = l.tenant and t.id = l.task and t.state = 'running' and t.epoch = l.epoch
+         where s.lost_at is not null
+         limit p_limit
+           for no key update of t skip locked
+    loop
+        v_count := v_count + 1;
+        v_now := coalesce(p_now, outlast.clock_us());
+        perform outlast.end_attempt(v_one.tenant, v_one.task, 'lost', v_now);
+        insert into outlast.events (tenant, task, number, kind, epoch, data, at)
+        values (v_one.tenant, v_one.task, v_one.last_event + 1, 'attempt.lost', v_one.epoch,
+                '{"session":' || to_json(v_one.session) || '}', v_now);
+        if (select count(*) = p_max_deaths and bool_and(a."end" = 'lost')
+              from (select a."end"
+                      from outlast.attempts a
+                     where a.tenant = v_one.tenant and a.task = v_one.task and a.round = v_one.round
+                     order by a.epoch desc
+                     limit p_max_deaths) a)
+        then
+            perform outlast.fail_task(v_one.tenant, v_one.task, v_one.round, v_one.epoch, v_one.last_event + 2,
+                'crash_loop', 'the last ' || p_max_deaths || ' workers that ran this task died', v_now);
+            return query select 'parked', v_one.tenant, v_one.task, null::bigint;
+            update outlast.tasks t
+               set state = 'failed', epoch = t.epoch + 1, last_event = t.last_event + 2
+             where t.tenant = v_one.tenant and t.id = v_one.task;
+        else
+            insert into outlast.queue (lane, tenant, task) values (v_one.lane, v_one.tenant, v_one.task);
+            insert into outlast.events (tenant, task, number, kind, epoch, data, at)
+            values (v_one.tenant, v_one.task, v_one.last_event + 2, 'task.queued', v_one.epoch, '{}', v_now);
+            return query select 'lost', v_one.tenant, v_one.task, null::bigint;
+            update outlast.tasks t
+               set state = 'queued', epoch = t.epoch + 1, last_event = t.last_event + 2
+             where t.tenant = v_one.tenant and t.id = v_one.task;
+        end if;
+    end loop;
+    v_more := v_more or v_count >= p_limit;
+
+    -- Deadlines that passed, then wakes that are due. Heads are locked first; their timer is read again afterwards.
+    v_count := 0;
+    v_now := coalesce(p_now, outlast.clock_us());
+    for v_one in
+        select t.tenant, t.id as task, t.state, t.epoch, t.round, t.last_event
+          from outlast.timers m
+          join outlast.tasks t on t.tenant = m.tenant and t.id = m.task
+         where m.kind = 'deadline' and m.due_at <= v_now
+           and (t.state <> 'running' or m.due_at <= v_now - p_grace)
+         order by m.due_at
+         limit p_limit
+           for no key update of t skip locked
+    loop
+        v_count := v_count + 1;
+        v_now := coalesce(p_now, outlast.clock_us());
+        perform from outlast.timers m
+          where m.tenant = v_one.tenant and m.task = v_one.task and m.kind = 'deadline' and m.due_at <= v_now
+            and (v_one.state <> 'running' or m.due_at <= v_now - p_grace);
+        continue when not found or v_one.state not in ('queued', 'running', 'waiting');
+        if v_one.state = 'running' then
+            perform outlast.end_attempt(v_one.tenant, v_one.task, 'failed', v_now);
+            insert into outlast.events (tenant, task, number, kind, epoch, data, at)
+            values (v_one.tenant, v_one.task, v_one.last_event + 1, 'attempt.failed', v_one.epoch, '{}', v_now);
+            perform outlast.fail_task(v_one.tenant, v_one.task, v_one.round, v_one.epoch, v_one.last_event + 2,
+                'deadline_exceeded', 'the task''s deadline passed', v_now);
+            update outlast.tasks t
+               set state = 'failed', epoch = t.epoch + 1, last_event = t.last_event + 2
+             where t.tenant = v_one.tenant and t.id = v_one.task;
+        else
+            -- An entry that it may have in the queue is found stale by a claim, and removed there.
+            perform outlast.fail_task(v_one.tenant, v_one.task, v_one.round, 0, v_one.last_event + 1,
+                'deadline_exceeded', 'the task''s deadline passed', v_now);
+            update outlast.tasks t
+               set state = 'failed', reason = null, last_event = t.last_event + 1
+             where t.tenant = v_one.tenant and t.id = v_one.task;
+        end if;
+        return query select 'expired', v_one.tenant, v_one.task, null::bigint;
+    end loop;
+    v_more := v_more or v_count >= p_limit;
+
+    v_count := 0;
+    v_now := coalesce(p_now, outlast.clock_us());
+    for v_one in
+        select t.tenant, t.id as task, t.state, t.reason, t.last_event, t.lane
+          from outlast.timers m
+          join outlast.tasks t on t.tenant = m.tenant and t.id = m.task
+         where m.kind = 'wake' and m.due_at <= v_now
+         order by m.due_at
+         limit p_limit
+           for no key update of t skip locked
+    loop
+        v_count := v_count + 1;
+        v_now := coalesce(p_now, outlast.clock_us());
+        delete from outlast.timers m
+         where m.tenant = v_one.tenant and m.task = v_one.task and m.kind = 'wake'
+           and (m.due_at <= v_now or v_one.state <> 'waiting');
+        continue when not found or v_one.state <> 'waiting';
+        insert into outlast.queue (lane, tenant, task) values (v_one.lane, v_one.tenant, v_one.task);
+        insert into outlast.events (tenant, task, number, kind, epoch, data, at)
+        values (v_one.tenant, v_one.task, v_one.last_event + 1, 'task.woken', 0,
+                '{"reason":' || to_json(v_one.reason) || '}', v_now);
+        update outlast.tasks t
+           set state = 'queued', reason = null, last_event = t.last_event + 1
+         where t.tenant = v_one.tenant and t.id = v_one.task;
+        return query select 'woken', v_one.tenant, v_one.task, null::bigint;
+    end loop;
+    v_more := v_more or v_count >= p_limit;
+
+    -- Rows that nobody will ask for again: sessions that were lost a day ago, writers that wrote nothing for a day.
+    delete from outlast.sessions s
+     where s.lost_at < v_now - 86400000000 and not exists (select from outlast.leases l where l.session = s.id);
+    delete from outlast.writers w where w.updated_at < v_now - 86400000000;
+
+    if v_more then
+        return query select 'more', null::text, null::text, null::bigint;
+    end if;
+    return query
+    select 'next', null::text, null::text, greatest(least(
+               (select min(m.due_at) from outlast.timers m where m.due_at > v_now),
+               (select min(case m.kind when 'deadline' then m.due_at + p_grace else m.due_at end)
+                  from outlast.timers m where m.due_at <= v_now)) - v_now, 0)
+     where exists (select from outlast.timers);
+end
+$$;
