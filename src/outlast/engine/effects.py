@@ -24,6 +24,7 @@ or a person, is what is left then.
 from __future__ import annotations
 
 import asyncio
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -298,15 +299,12 @@ async def _record(run: Run, operation: Operation, outcome: Outcome, pause: float
             ),
         ),
     )
-    try:
-        refused = await run.commit(record)
-    except LeaseLost:
-        _late(run, operation, record)
-        raise
-    if refused is not None:
-        _late(run, operation, record)
-        raise LeaseLost(f"operation {operation.key}: the outcome came after its turn had passed ({refused})")
-    probes.reach("effects.after_outcome")
+    recording = run.host.journal.submit(run, record)
+    recording.add_done_callback(functools.partial(_recorded, run, operation, record))
+    if text is None:
+        # A success may still be on its way to disk while the agent goes on: whatever leaves the process next
+        # waits for it. What may lead to another send does not.
+        await recording
     operation.turn += 1
     operation.state = state
     if state in ("succeeded", "failed"):
@@ -333,6 +331,21 @@ async def _record(run: Run, operation: Operation, outcome: Outcome, pause: float
     return outcome
 
 
+def _recorded(
+    run: Run, operation: Operation, record: RecordOutcome, recording: asyncio.Future[str | None]
+) -> None:
+    """Note that an outcome is on disk, or keep it as evidence where it is not taken any more."""
+    if recording.cancelled():
+        return
+    if recording.exception() is None and recording.result() is None:
+        probes.reach("effects.after_outcome")
+        return
+    _late(run, operation, record)
+    run.interrupt(
+        "lost", f"operation {operation.key}: its outcome came after the lease or its turn had passed"
+    )
+
+
 def _late(run: Run, operation: Operation, record: RecordOutcome) -> None:
     """Keep an answer that came after its lease or turn had passed."""
     run.host.keep_evidence(
@@ -343,7 +356,8 @@ def _late(run: Run, operation: Operation, record: RecordOutcome) -> None:
             attempt=operation.attempt,
             source="late",
             data=values.encode(
-                {"epoch": run.epoch, "state": record.state, "result": record.result, "error": record.error}
+                {"epoch": run.epoch, "state": record.state, "result": record.result, "error": record.error},
+                limit=4 * values.MAX_VALUE_BYTES,
             ),
         )
     )

@@ -49,7 +49,8 @@ from outlast.store.records import (
 
 Verdict = str | None
 """None: written or admitted; else the name of the refusal."""
-Waiting = tuple[Entry, "asyncio.Future[Verdict] | None"]
+Waiting = tuple[Entry, "asyncio.Future[Verdict] | None", int]
+"""An entry, whoever waits for its verdict, and its size in bytes."""
 
 
 class Lease(Protocol):
@@ -110,7 +111,7 @@ class Journal:
 
     def append(self, lease: Lease, entry: Entry) -> None:
         """Record an entry without waiting for the disk."""
-        self._add(lease, (entry, None))
+        self._add(lease, (entry, None, size_of(entry)))
 
     def submit(self, lease: Lease, entry: Entry) -> asyncio.Future[Verdict]:
         """Record an entry; the future ends when it is committed, with None or the name of its refusal.
@@ -118,7 +119,7 @@ class Journal:
         It raises LeaseLost when the lease was fenced out, and BatchRejected when the entry cannot be stored.
         """
         future: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
-        self._add(lease, (entry, future))
+        self._add(lease, (entry, future, size_of(entry)))
         return future
 
     async def room(self) -> None:
@@ -132,8 +133,8 @@ class Journal:
 
     def forget(self, lease: Lease) -> None:
         """Drop what a fenced-out run still had queued; whoever waits for it is told LeaseLost."""
-        for entry, future in self._pending.pop(lease, ()):
-            self._waiting_bytes -= size_of(entry)
+        for _, future, size in self._pending.pop(lease, ()):
+            self._waiting_bytes -= size
             if future is not None and not future.done():
                 future.set_exception(
                     LeaseLost(f"task {lease.task}: epoch {lease.epoch} is no longer current")
@@ -146,7 +147,7 @@ class Journal:
         if queue is None:
             queue = self._pending[lease] = deque()
         queue.append(waiting)
-        self._waiting_bytes += size_of(waiting[0])
+        self._waiting_bytes += waiting[2]
         if self._waiting_bytes > 4 * self._settings.batch_bytes:
             self._room.clear()
         self._idle.clear()
@@ -175,7 +176,7 @@ class Journal:
             queue, taken = self._pending[lease], []
             while queue and entries < self._settings.batch_entries and size < self._settings.batch_bytes:
                 waiting = queue.popleft()
-                size += size_of(waiting[0])
+                size += waiting[2]
                 entries += 1
                 taken.append(waiting)
             if taken:
@@ -194,7 +195,7 @@ class Journal:
                 tenant=lease.tenant,
                 task=lease.task,
                 epoch=lease.epoch,
-                entries=tuple(entry for entry, _ in waiting),
+                entries=tuple([entry for entry, _, _ in waiting]),
             )
             for lease, waiting in batch
         )
@@ -207,7 +208,7 @@ class Journal:
                 half = len(batch) // 2
                 return await self._flush(batch[:half]) + await self._flush(batch[half:])
             lease, waiting = batch[0]
-            for _, future in waiting:
+            for _, future, _ in waiting:
                 if future is not None and not future.done():
                     future.set_exception(error)
                     future.exception()
@@ -254,7 +255,7 @@ class Journal:
         if queue is None:
             queue = self._pending[lease] = deque()
         queue.extendleft(reversed(waiting))
-        self._waiting_bytes += sum(size_of(entry) for entry, _ in waiting)
+        self._waiting_bytes += sum(size for _, _, size in waiting)
 
     def _refuse(self, lease: Lease, waiting: list[Waiting]) -> None:
         self._put_back(lease, waiting)
@@ -265,6 +266,6 @@ class Journal:
     def _accept(lease: Lease, waiting: list[Waiting], verdict: Flushed) -> None:
         lease.flushed(verdict)
         refusals = dict(verdict.refusals) if verdict.refusals else {}
-        for index, (_, future) in enumerate(waiting):
+        for index, (_, future, _) in enumerate(waiting):
             if future is not None and not future.done():
                 future.set_result(refusals.get(index))

@@ -71,6 +71,8 @@ class Signature:
 
         Raises InvalidInput with a pointer for every problem.
         """
+        if not arguments:
+            return self.check(named)
         if len(arguments) > len(self.names):
             raise InvalidInput(f"{self.owner} takes {len(self.names)} arguments, not {len(arguments)}")
         given = dict(zip(self.names, arguments, strict=False))
@@ -93,9 +95,9 @@ class Signature:
             )
             text = "; ".join(f"{where or '/'}: {what}" for where, what in problems[:5])
             raise InvalidInput(f"{self.owner} does not take this input: {text}", problems=problems) from None
-        typed = {name: getattr(checked, name) for name in self.model.model_fields}
-        if checked.model_extra:
-            typed.update(checked.model_extra)
+        typed = dict(checked.__dict__)
+        if checked.__pydantic_extra__:
+            typed.update(checked.__pydantic_extra__)
         return typed
 
     def plain(self, typed: Mapping[str, Any]) -> Any:
