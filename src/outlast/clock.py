@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from contextvars import ContextVar
-from random import Random
+from random import Random as Random
 from typing import Protocol
 
 from outlast.core import ids
