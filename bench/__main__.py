@@ -81,7 +81,7 @@ class Bench:
 
 async def postgres(bench: Bench, server_url: str | None) -> tuple[Figures, float]:
     """Measure PostgreSQL, embedded by default; answers its figures and the HTTP submits per second on it."""
-    server = None if server_url else EmbeddedPostgres().start()
+    server = None if server_url else EmbeddedPostgres()
     made = 0
 
     def database() -> str:
