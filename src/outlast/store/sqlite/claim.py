@@ -11,6 +11,7 @@ import heapq
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from outlast.store.records import (
     ANY_VERSION,
@@ -235,7 +236,10 @@ def load(tx: Transaction, tasks: Sequence[Claimed]) -> list[Loaded]:
                 failures=failures,
                 attempts=attempts,
                 operations=tuple(
-                    operation_row(found) for found in tx.rows("load_operations", (one.tenant, one.task))
+                    operation_row(found)
+                    for found in sorted(
+                        tx.rows("load_operations", (one.tenant, one.task)), key=itemgetter(3, 2)
+                    )
                 ),
             )
         )

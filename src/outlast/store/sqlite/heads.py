@@ -109,7 +109,26 @@ class Head:
 
     def end_attempt(self, end: str) -> None:
         """Move the lease to the attempts that ended."""
-        self._tx.run("end_attempt", {"tenant": self.tenant, "task": self.task, "now": self.at, "end": end})
+        lease = self._tx.row("read_lease", (self.tenant, self.task))
+        assert lease is not None, "a running task has a lease"
+        epoch, round_, session, version, config, started_at = lease
+        worker = self._tx.label(session)
+        self._tx.run(
+            "keep_attempt",
+            (
+                self.tenant,
+                self.task,
+                epoch,
+                round_,
+                session,
+                worker,
+                version,
+                config,
+                started_at,
+                self.at,
+                end,
+            ),
+        )
         self._tx.run("drop_lease", (self.tenant, self.task))
 
     def enqueue(self) -> None:

@@ -71,14 +71,22 @@ where tenant = :tenant and task = :task and kind = 'wake';
 delete from timers
 where tenant = :tenant and task = :task;
 
--- End the running attempt: what its lease said moves to the attempts that ended.
--- name: end_attempt
+-- Read what a lease says.
+-- name: read_lease
+select epoch, round, session, version, config, started_at
+from leases
+where tenant = :tenant and task = :task;
+
+-- Read the label of a session.
+-- name: read_label
+select name
+from sessions
+where id = :session;
+
+-- End an attempt: what its lease said stays as an attempt that ended.
+-- name: keep_attempt
 insert into attempts (tenant, task, epoch, round, session, worker, version, config, started_at, ended_at, "end")
-select l.tenant, l.task, l.epoch, l.round, l.session, coalesce(s.name, l.session), l.version, l.config, l.started_at,
-    :now, :end
-from leases l
-left join sessions s on s.id = l.session
-where l.tenant = :tenant and l.task = :task;
+values (:tenant, :task, :epoch, :round, :session, :worker, :version, :config, :started_at, :ended_at, :end);
 
 -- Give back a lease.
 -- name: drop_lease

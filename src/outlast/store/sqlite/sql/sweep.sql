@@ -17,11 +17,11 @@ update sessions
 set lost_at = :now
 where id = :session and lost_at is null;
 
--- Read leases whose session is lost.
+-- Read leases whose session is lost; sessions come first (cross join), since lost ones are few and leases many.
 -- name: lost_leases
 select leases.tenant, leases.task, leases.session
 from sessions
-join leases on leases.session = sessions.id
+cross join leases on leases.session = sessions.id
 where sessions.lost_at is not null
 limit :limit;
 
