@@ -1,0 +1,525 @@
+"""A checker that cannot fail is a defect: each is shown a broken dump, and a whole one."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from tests.stores import MEMORY, new_store
+
+from outlast.testing.checkers import CHECKERS, Call, calls_of, check_all
+from outlast.testing.store_suite.scene import HOUR, SECOND, Scene
+
+
+@dataclass
+class Exhibit:
+    """A dump with one task of each fate, and all that goes with it."""
+
+    dump: dict[str, list[dict[str, Any]]]
+    tasks: dict[str, str]
+    accepted: list[tuple[str, str]]
+    calls: list[Call]
+    earlier: dict[str, list[dict[str, Any]]] | None = None
+    published: list[tuple[str, str, str]] | None = None
+    quiet: bool = False
+    tools: list[str] | None = None
+    keys: dict[str, str] = field(default_factory=dict)
+
+    def rows(self, table: str, fate: str) -> list[dict[str, Any]]:
+        """Answer the rows of one task."""
+        name = "id" if table == "tasks" else "task"
+        return [row for row in self.dump[table] if row[name] == self.tasks[fate]]
+
+    def check(self) -> list[Any]:
+        return check_all(
+            self.dump,
+            accepted=self.accepted,
+            recorder=self.calls,
+            tools=self.tools,
+            published=self.published,
+            earlier=self.earlier,
+            quiet=self.quiet,
+        )
+
+
+@pytest.fixture
+async def exhibit() -> AsyncIterator[Exhibit]:
+    store = new_store(MEMORY)
+    await store.migrate()
+    await store.open()
+    try:
+        scene = Scene(store=store, now=(await store.health()).now)
+        made: dict[str, Any] = {}
+        made["queued"] = await scene.submit(deadline_us=HOUR)
+        made["timer"] = await scene.submit(run_at=scene.now + HOUR)
+        made["running"] = await scene.running()
+        made["succeeded"] = await scene.running(announce=True)
+        made["failed"] = await scene.running()
+        made["waiting"] = await scene.running()
+        keys = {}
+        for fate in ("running", "succeeded", "failed", "waiting"):
+            await scene.write(made[fate], scene.step(events=(scene.event(),)))
+        keys["done"] = await scene.called(made["succeeded"], "succeeded")
+        keys["declined"] = await scene.called(made["running"], "failed")
+        keys["lost"] = await scene.called(made["waiting"], "unknown")
+        keys["open"] = await scene.called(made["failed"])
+        settled = await scene.called(made["running"], "unknown")
+        await store.settle([scene.settlement(made["running"], settled)], now=scene.now)
+        keys["settled"] = settled
+        earlier = await store.dump()
+        scene.pass_time(SECOND)
+        await scene.write(made["succeeded"], scene.success())
+        await scene.write(made["failed"], scene.failure())
+        await scene.write(made["waiting"], scene.suspension("reconciliation"))
+        tasks = {fate: one.task for fate, one in made.items()}
+        calls = [
+            Call(key=f"{tasks['succeeded']}:{keys['done']}", effect_id="e1", fingerprint="f1", method="POST"),
+            Call(key=f"{tasks['running']}:{keys['settled']}", effect_id="e2"),
+            Call(key=f"{tasks['running']}:{keys['declined']}"),
+            Call(key=f"{tasks['waiting']}:{keys['lost']}", effect_id="e3"),
+        ]
+        yield Exhibit(
+            dump=copy.deepcopy(await store.dump()),
+            tasks=tasks,
+            accepted=[(scene.tenant, task) for task in tasks.values()],
+            calls=calls,
+            earlier=earlier,
+            keys=keys,
+        )
+    finally:
+        await store.close()
+
+
+Break = Callable[[Exhibit], object]
+BROKEN: list[tuple[str, str, Break]] = []
+
+
+def breaks(checker: str, text: str) -> Callable[[Break], Break]:
+    """Register a way to break a dump, the checker that must see it, and words of what it says."""
+
+    def register(how: Break) -> Break:
+        BROKEN.append((checker, text, how))
+        return how
+
+    return register
+
+
+@breaks("accepted_is_stored", "no such task")
+def _lose_a_task(it: Exhibit) -> None:
+    for table in it.dump:
+        name = "id" if table == "tasks" else "task"
+        it.dump[table] = [r for r in it.dump[table] if r.get(name) != it.tasks["queued"]]
+    it.earlier = None
+
+
+@breaks("accepted_is_stored", "has 0 inputs")
+def _lose_an_input(it: Exhibit) -> None:
+    it.dump["inputs"].remove(it.rows("inputs", "queued")[0])
+
+
+@breaks("accepted_is_stored", "first event is missing")
+def _rename_the_first_event(it: Exhibit) -> None:
+    it.rows("events", "queued")[0]["kind"] = "progress"
+
+
+@breaks("announced_together", "not there")
+def _lose_an_announced_task(it: Exhibit) -> None:
+    it.dump["inputs"].remove(it.rows("inputs", "succeeded")[0])
+
+
+@breaks("announced_together", "asked for silence")
+def _announce_a_silent_task(it: Exhibit) -> None:
+    it.rows("outbox", "succeeded")[0]["task"] = it.tasks["queued"]
+
+
+@breaks("announced_together", "message task.succeeded is neither kept nor published")
+def _lose_a_message(it: Exhibit) -> None:
+    message = it.rows("outbox", "succeeded")[-1]
+    assert message["topic"] == "task.succeeded"
+    it.published = []
+    it.dump["outbox"].remove(message)
+
+
+@breaks("one_task_per_key", "2 tasks have the key")
+def _share_a_key(it: Exhibit) -> None:
+    it.rows("inputs", "queued")[0]["key"] = it.rows("inputs", "running")[0]["key"]
+
+
+@breaks("one_task_per_key", "control character")
+def _let_a_bad_key_in(it: Exhibit) -> None:
+    it.rows("inputs", "queued")[0]["key"] = "a\tb"
+
+
+@breaks("only_the_current_epoch_writes", "a row of attempts has epoch 1, the task 0")
+def _let_an_epoch_fall(it: Exhibit) -> None:
+    it.rows("tasks", "waiting")[0]["epoch"] = 0
+
+
+@breaks("only_the_current_epoch_writes", "a later attempt has ended")
+def _keep_an_old_lease(it: Exhibit) -> None:
+    lease = {**it.rows("leases", "running")[0], "task": it.tasks["waiting"]}
+    it.dump["leases"].append(lease)
+
+
+@breaks("only_the_current_epoch_writes", "of epoch 1 follows epoch 2")
+def _write_behind_a_successor(it: Exhibit) -> None:
+    it.rows("tasks", "running")[0]["epoch"] = 2
+    it.rows("events", "running")[1]["epoch"] = 2
+
+
+@breaks("final_states_stand", "its results of the round say []")
+def _lose_a_result(it: Exhibit) -> None:
+    it.dump["results"].remove(it.rows("results", "succeeded")[0])
+
+
+@breaks("final_states_stand", "say ['succeeded']")
+def _change_a_final_state(it: Exhibit) -> None:
+    it.rows("tasks", "succeeded")[0]["state"] = "failed"
+
+
+@breaks("final_states_stand", "has a result of this round")
+def _wake_the_dead(it: Exhibit) -> None:
+    it.rows("tasks", "succeeded")[0]["state"] = "queued"
+
+
+@breaks("final_states_stand", "a round to come")
+def _end_a_round_to_come(it: Exhibit) -> None:
+    it.rows("results", "succeeded")[0]["round"] += 1
+
+
+@breaks("final_states_stand", "its final events are ['task.failed', 'task.failed']")
+def _end_twice(it: Exhibit) -> None:
+    it.rows("events", "failed")[2]["kind"] = "task.failed"
+
+
+@breaks("final_states_stand", "its last event is progress")
+def _speak_after_the_end(it: Exhibit) -> None:
+    last = max(it.rows("events", "failed"), key=lambda row: row["number"])
+    it.dump["events"].append({**last, "number": last["number"] + 1, "kind": "progress"})
+
+
+@breaks("results_never_change", "a row of events changed")
+def _rewrite_an_event(it: Exhibit) -> None:
+    it.rows("events", "running")[0]["data"] = "{}"
+
+
+@breaks("results_never_change", "a row of evidence went")
+def _lose_evidence(it: Exhibit) -> None:
+    it.dump["evidence"].remove(it.rows("evidence", "running")[0])
+
+
+@breaks("results_never_change", "is gone")
+def _forget_a_task(it: Exhibit) -> None:
+    it.dump["tasks"].remove(it.rows("tasks", "queued")[0])
+
+
+@breaks("results_never_change", "its facts fell from 1 to 0")
+def _forget_a_fact(it: Exhibit) -> None:
+    it.rows("tasks", "running")[0]["facts"] = 0
+
+
+@breaks("results_never_change", "was succeeded, is failed in the same round")
+def _turn_a_success(it: Exhibit) -> None:
+    it.earlier = copy.deepcopy(it.dump)
+    it.rows("tasks", "succeeded")[0]["state"] = "failed"
+
+
+@breaks("results_never_change", "its record changed")
+def _rewrite_a_result(it: Exhibit) -> None:
+    [row] = [row for row in it.rows("operations", "succeeded") if row["key"] == it.keys["done"]]
+    row["result"] = '{"other": 1}'
+
+
+@breaks("results_never_change", "attempt or turn fell")
+def _turn_back(it: Exhibit) -> None:
+    [row] = [row for row in it.rows("operations", "waiting") if row["key"] == it.keys["lost"]]
+    row["turn"] = 1
+
+
+@breaks("results_never_change", "operation")
+def _forget_an_operation(it: Exhibit) -> None:
+    [row] = [row for row in it.rows("operations", "running") if row["key"] == it.keys["declined"]]
+    it.dump["operations"].remove(row)
+
+
+@breaks("intent_before_call_before_outcome", "1 attempts and intents at None")
+def _lose_an_intent(it: Exhibit) -> None:
+    [row] = [row for row in it.rows("operations", "running") if row["key"] == it.keys["declined"]]
+    row["intent_at"] = None
+
+
+@breaks("intent_before_call_before_outcome", "without an intent")
+def _run_without_an_intent(it: Exhibit) -> None:
+    [row] = [row for row in it.rows("operations", "waiting") if row["key"] == it.keys["lost"]]
+    row.update(attempt=0, intent_at=None, first_intent_at=None)
+
+
+@breaks("intent_before_call_before_outcome", "without an effect class")
+def _send_without_a_deadline(it: Exhibit) -> None:
+    [row] = [row for row in it.rows("operations", "running") if row["key"] == it.keys["declined"]]
+    row["deadline_at"] = None
+
+
+@breaks("intent_before_call_before_outcome", "its first intent is not the first")
+def _send_before_the_first(it: Exhibit) -> None:
+    [row] = [row for row in it.rows("operations", "running") if row["key"] == it.keys["declined"]]
+    row["first_intent_at"] += 1
+
+
+@breaks("intent_before_call_before_outcome", "ended before its intent")
+def _end_before_the_intent(it: Exhibit) -> None:
+    [row] = [row for row in it.rows("operations", "running") if row["key"] == it.keys["declined"]]
+    row["ended_at"] = row["intent_at"] - 1
+
+
+@breaks("intent_before_call_before_outcome", "3 attempts in 2 turns")
+def _send_without_a_turn(it: Exhibit) -> None:
+    [row] = [row for row in it.rows("operations", "running") if row["key"] == it.keys["declined"]]
+    row["attempt"] = 3
+
+
+@breaks("intent_before_call_before_outcome", "has ended at None")
+def _succeed_without_an_end(it: Exhibit) -> None:
+    [row] = [row for row in it.rows("operations", "running") if row["key"] == it.keys["declined"]]
+    row["ended_at"] = None
+
+
+@breaks("intent_before_call_before_outcome", "was called, and no intent")
+def _call_without_an_intent(it: Exhibit) -> None:
+    it.calls.append(Call(key=f"{it.tasks['queued']}:none"))
+
+
+@breaks("effects_are_accounted_for", "is succeeded, and has 2 effects")
+def _do_it_twice(it: Exhibit) -> None:
+    it.calls.append(Call(key=it.calls[0].key, effect_id="e9"))
+
+
+@breaks("effects_are_accounted_for", "is succeeded, and has 0 effects")
+def _claim_what_never_happened(it: Exhibit) -> None:
+    del it.calls[0]
+
+
+@breaks("effects_are_accounted_for", "is failed, and has 1 effects")
+def _do_what_was_declined(it: Exhibit) -> None:
+    it.calls.append(Call(key=it.calls[2].key, effect_id="e9"))
+
+
+@breaks("effects_are_accounted_for", "is unknown, and has 2 effects")
+def _do_an_unknown_twice(it: Exhibit) -> None:
+    it.calls.append(Call(key=it.calls[3].key, effect_id="e9"))
+
+
+@breaks("effects_are_accounted_for", "2 different requests")
+def _change_the_request(it: Exhibit) -> None:
+    it.calls.append(Call(key=it.calls[0].key, fingerprint="f2", method="POST"))
+
+
+@breaks("effects_are_accounted_for", "made without a key")
+def _act_without_a_key(it: Exhibit) -> None:
+    it.calls.append(Call(key=None, effect_id="e9"))
+
+
+@breaks("effects_are_accounted_for", "is not in the ledger")
+def _act_beside_the_ledger(it: Exhibit) -> None:
+    it.calls.append(Call(key="task_x:call", effect_id="e9"))
+
+
+@breaks("unknowns_are_queued", "is unknown and not in the reconciliation queue")
+def _lose_an_unknown(it: Exhibit) -> None:
+    it.dump["unsettled"].remove(it.rows("unsettled", "waiting")[0])
+
+
+@breaks("unknowns_are_queued", "in the reconciliation queue and not unknown")
+def _queue_what_is_known(it: Exhibit) -> None:
+    it.dump["unsettled"].append(
+        {**it.rows("unsettled", "waiting")[0], "task": it.tasks["running"], "key": it.keys["settled"]}
+    )
+
+
+@breaks("events_are_dense", "its events are 1, 3-")
+def _lose_an_event(it: Exhibit) -> None:
+    it.dump["events"].remove(it.rows("events", "running")[1])
+
+
+@breaks("events_are_dense", "its head says")
+def _count_too_far(it: Exhibit) -> None:
+    it.rows("tasks", "running")[0]["last_event"] += 1
+
+
+@breaks("leases_have_living_sessions", "which has ended")
+def _end_a_session(it: Exhibit) -> None:
+    [lease] = it.rows("leases", "running")
+    [session] = [row for row in it.dump["sessions"] if row["id"] == lease["session"]]
+    session["lost_at"] = 1
+
+
+@breaks("leases_have_living_sessions", "which has ended")
+def _lose_a_session(it: Exhibit) -> None:
+    it.dump["sessions"].clear()
+
+
+@breaks("every_row_has_one_tenant", "belongs to no task of this tenant")
+def _move_a_row(it: Exhibit) -> None:
+    it.rows("timers", "timer")[0]["tenant"] = "tenant-other"
+
+
+@breaks("every_row_has_one_tenant", "stands in a lane of tenant-other")
+def _move_a_lane(it: Exhibit) -> None:
+    it.dump["lanes"][0]["tenant"] = "tenant-other"
+
+
+@breaks("every_row_has_one_tenant", "not in the ledger")
+def _note_beside_the_ledger(it: Exhibit) -> None:
+    it.rows("evidence", "running")[0]["key"] = "missing"
+
+
+@breaks("every_live_task_goes_on", "is running and has 0 leases")
+def _lose_a_lease(it: Exhibit) -> None:
+    it.dump["leases"].remove(it.rows("leases", "running")[0])
+
+
+@breaks("every_live_task_goes_on", "is waiting and has 1 leases")
+def _hold_a_lease_while_waiting(it: Exhibit) -> None:
+    it.dump["leases"].append({**it.rows("leases", "running")[0], "task": it.tasks["waiting"]})
+
+
+@breaks("every_live_task_goes_on", "a lease of another epoch or round")
+def _hold_an_old_lease(it: Exhibit) -> None:
+    it.rows("leases", "running")[0]["epoch"] = 0
+
+
+@breaks("every_live_task_goes_on", "is waiting(timer) and has 0 timers")
+def _lose_a_timer(it: Exhibit) -> None:
+    it.dump["timers"].remove(it.rows("timers", "timer")[0])
+
+
+@breaks("every_live_task_goes_on", "is succeeded and has 1 timers that wake it")
+def _wake_what_has_ended(it: Exhibit) -> None:
+    it.dump["timers"].append({**it.rows("timers", "timer")[0], "task": it.tasks["succeeded"]})
+
+
+@breaks("every_live_task_goes_on", "is queued and not in its lane")
+def _lose_a_queue_entry(it: Exhibit) -> None:
+    it.dump["queue"].remove(it.rows("queue", "queued")[0])
+
+
+@breaks("every_live_task_goes_on", "is queued and not in its lane")
+def _queue_in_another_lane(it: Exhibit) -> None:
+    it.rows("queue", "queued")[0]["lane"] = -1
+
+
+@breaks("every_live_task_goes_on", "nothing of it is unsettled")
+def _wait_for_nothing(it: Exhibit) -> None:
+    it.dump["unsettled"].clear()
+
+
+@breaks("every_live_task_goes_on", "with the reason None")
+def _wait_without_a_reason(it: Exhibit) -> None:
+    it.rows("tasks", "waiting")[0]["reason"] = None
+
+
+@breaks("every_live_task_goes_on", "has deadline timers []")
+def _lose_a_deadline(it: Exhibit) -> None:
+    it.dump["timers"].remove(it.rows("timers", "queued")[0])
+
+
+def _quiet(it: Exhibit) -> None:
+    """Take away what is under way."""
+    for fate in ("queued", "running", "timer"):
+        for table in it.dump:
+            name = "id" if table == "tasks" else "task"
+            it.dump[table] = [r for r in it.dump[table] if r.get(name) != it.tasks[fate]]
+        it.accepted = [one for one in it.accepted if one[1] != it.tasks[fate]]
+    it.dump["outbox"].clear()
+    it.calls = [one for one in it.calls if it.tasks["running"] not in (one.key or "")]
+    it.earlier = copy.deepcopy(it.dump)
+    it.quiet = True
+
+
+@breaks("quiet_is_quiet", "is running in a quiet system")
+def _run_in_a_quiet_system(it: Exhibit) -> None:
+    it.quiet = True
+
+
+@breaks("quiet_is_quiet", "leases holds 1 rows")
+def _hold_a_lease_in_a_quiet_system(it: Exhibit) -> None:
+    lease = it.rows("leases", "running")[0]
+    _quiet(it)
+    it.dump["leases"].append(lease)
+
+
+@breaks("quiet_is_quiet", "outbox holds 1 rows to publish")
+def _keep_a_message_in_a_quiet_system(it: Exhibit) -> None:
+    message = it.rows("outbox", "succeeded")[0]
+    _quiet(it)
+    it.dump["outbox"].append(message)
+
+
+@breaks("quiet_is_quiet", "writers grew from")
+def _grow_in_a_quiet_system(it: Exhibit) -> None:
+    _quiet(it)
+    it.dump["writers"].append({"id": "wr_more", "number": 1, "verdicts": "[]", "updated_at": 1})
+
+
+async def test_a_whole_dump_has_no_violations(exhibit: Exhibit) -> None:
+    assert exhibit.check() == []
+    exhibit.published = []
+    assert exhibit.check() == []
+    _quiet(exhibit)
+    exhibit.published = [
+        ("tenant-green", exhibit.tasks["succeeded"], topic) for topic in ("task.submitted", "task.succeeded")
+    ]
+    assert exhibit.check() == []
+
+
+@pytest.mark.parametrize(
+    ("checker", "text", "how"), BROKEN, ids=[how.__name__.strip("_") for _, _, how in BROKEN]
+)
+async def test_a_broken_dump_is_seen(exhibit: Exhibit, checker: str, text: str, how: Break) -> None:
+    how(exhibit)
+    found = [violation.text for violation in exhibit.check() if violation.promise == checker]
+    assert any(text in one for one in found), found
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_every_checker_is_shown_something_broken(checker: str) -> None:
+    assert [text for name, text, _ in BROKEN if name == checker]
+
+
+def test_violations_name_where(exhibit: Exhibit) -> None:
+    exhibit.dump["unsettled"].clear()
+    texts = [one.text for one in exhibit.check() if one.promise == "unknowns_are_queued"]
+    name = f"tenant tenant-green, task {exhibit.tasks['waiting']}, operation {exhibit.keys['lost']}: "
+    assert [text for text in texts if text.startswith(name)] != []
+
+
+def test_only_the_tools_that_the_log_judges_are_judged(exhibit: Exhibit) -> None:
+    exhibit.calls.clear()
+    assert exhibit.check() != []
+    exhibit.tools = ["another"]
+    assert exhibit.check() == []
+
+
+def test_reads_the_recorders_log() -> None:
+    rows = [
+        {"number": 3, "key": "a:b", "method": "POST", "path": "/tickets", "body_digest": "d", "effect": None},
+        {
+            "number": 4,
+            "key": "a:b",
+            "method": "POST",
+            "body_digest": "d",
+            "effect": "created",
+            "ticket": "R-1",
+        },
+        {"number": 5, "key": "a:c", "effect": "noted", "ticket": None},
+        {"key": "a:d", "effect_id": "e7", "fingerprint": "f", "method": "PUT", "path": "/x"},
+    ]
+    assert list(calls_of(rows)) == [
+        Call(key="a:b", fingerprint="d", method="POST", path="/tickets"),
+        Call(key="a:b", effect_id="created R1", fingerprint="d", method="POST"),
+        Call(key="a:c", effect_id="noted 5"),
+        Call(key="a:d", effect_id="e7", fingerprint="f", method="PUT", path="/x"),
+    ]
