@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -354,6 +355,22 @@ class TestProcess:
         finally:
             asyncio.get_running_loop().remove_reader(ended)
             os.close(ended)
+
+    async def test_by_hand_it_serves_until_it_is_told_to_end(self, tmp_path: Path) -> None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "outlast.testing.recorder", "--database", str(tmp_path / "r.db"),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stdout is not None
+        try:
+            url = json.loads(await process.stdout.readline())["url"]
+            async with httpx2.AsyncClient(base_url=url, trust_env=False) as client:
+                await client.post("/_plan", json={"rules": [{"act": False, "status": 418}]})
+                assert (await client.post("/tickets", json=INVOICE)).status_code == 418
+                assert [call["effect"] for call in (await client.get("/_log")).json()] == [None]
+        finally:
+            process.terminate()
+        assert await process.wait() == 0
 
     def test_start_and_stop_without_a_loop(self) -> None:
         recorder = Recorder()

@@ -26,7 +26,7 @@ async def ending(call: Any, body: Any) -> tuple[type[BaseException] | None, Any]
     """Run a body as the engine does: what it raised, and the outcome that this is."""
     try:
         await body
-    except BaseException as exc:  # noqa: BLE001 - whatever it is, it is what the test is about
+    except BaseException as exc:  # whatever it is, it is what the test is about
         return type(exc), outcome_of_exception(exc, began=call.began, changes=True)
     return None, None
 

@@ -10,6 +10,12 @@ done.
     POST /tickets/{id}/withdraw       once; 409 after that
     PUT  /tickets/{id}/note           {"text"}: the same twice is the same once
 
+    GET  /_log, GET /_tickets         what arrived and what was done; not calls themselves
+    POST /_plan                       {"rules": [...], "instead": bool}, rules as ``Rule.as_json`` writes them
+    POST /_hold, POST /_release       a rule with a barrier; {"hold": name}
+    POST /_settings, POST /_reset     see ``configure`` and ``reset``
+    POST /_wait                       {"calls", "where", "timeout_s"}: answers when the log fits, else 408
+
 Keys. ``Idempotency-Key``, bare or quoted: the first answer is replayed, other content is 422, a twin in
 flight 409. A key is remembered when an effect is made, in the same transaction; ``configure`` switches this
 off.
