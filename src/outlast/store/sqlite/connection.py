@@ -16,10 +16,6 @@ BUSY_SECONDS = 30.0
 """How long a writer goes on asking for the lock before its callers are told StoreUnavailable."""
 BUSY_SLICE_MS = 200
 """How long SQLite itself asks before we look whether to go on."""
-WAL_PAGES = 1000
-"""From how many pages on the write-ahead log is copied back into the file."""
-WAL_LIMIT_BYTES = 16 * 1024 * 1024
-"""To what size the write-ahead file is cut when it starts again."""
 
 # The file cannot be used as it is: a new connection may find it better.
 _BROKEN = (
@@ -108,10 +104,7 @@ def _cannot_open(path: str, error: Exception) -> StoreUnavailable:
 
 
 def _prepare(connection: apsw.Connection, path: str, cache_kib: int) -> None:
-    # Both: the first for locks that SQLite polls with growing pauses, the second for those it asks for every
-    # millisecond, among them the one that makes a writer.
-    connection.set_busy_timeout(BUSY_SLICE_MS)
-    connection.setlk_timeout(BUSY_SLICE_MS, 0)
+    wait_for_locks(connection)
     mode = _into_wal(connection)
     if path != MEMORY and mode != "wal":
         raise apsw.CantOpenError("its file system does not allow a write-ahead log")
@@ -119,7 +112,14 @@ def _prepare(connection: apsw.Connection, path: str, cache_kib: int) -> None:
     connection.pragma("foreign_keys", False)
     connection.pragma("temp_store", "memory")
     connection.pragma("cache_size", -cache_kib)
-    connection.pragma("journal_size_limit", WAL_LIMIT_BYTES)
+
+
+def wait_for_locks(connection: apsw.Connection, milliseconds: int = BUSY_SLICE_MS) -> None:
+    """Let a connection wait for locks that others hold, up to ``milliseconds``."""
+    # Both: the first for locks that SQLite polls with growing pauses, the second for those it asks for every
+    # millisecond, among them the one that makes a writer.
+    connection.set_busy_timeout(milliseconds)
+    connection.setlk_timeout(milliseconds, 0)
 
 
 def _into_wal(connection: apsw.Connection) -> str:

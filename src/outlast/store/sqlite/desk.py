@@ -13,6 +13,7 @@ from typing import Any
 import apsw
 
 from outlast.store.sqlite import connection as connections
+from outlast.store.sqlite.log import Log
 from outlast.store.sqlite.transaction import LaneKey, Transaction
 
 Verb = Callable[[Transaction], Any]
@@ -108,6 +109,20 @@ class Writer(Desk):
         super().__init__(path, clock=clock)
         self._lanes: dict[LaneKey, int] = {}
         self._seen_version: int | None = None
+        self._log: Log | None = None
+
+    def connection(self) -> apsw.Connection:
+        """Answer the open connection. Raises StoreUnavailable."""
+        fresh = self._connection is None
+        connection = super().connection()
+        if fresh and self.path != connections.MEMORY:
+            self._log = Log(connection)
+        return connection
+
+    def tend(self) -> float | None:
+        """Keep the write-ahead log small; answer after how many seconds to ask again, None for after a
+        group."""
+        return None if self._log is None or self._connection is None else self._log.tend()
 
     def carry_out(self, calls: Sequence[Call]) -> Carried:
         """Carry out a group: what a peek can answer, then the rest in one transaction.

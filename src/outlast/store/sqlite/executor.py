@@ -69,6 +69,7 @@ class Inline:
     ) -> T:
         """See ``Executor``; one verb, one transaction."""
         carried = self._writer.carry_out([Call(verb, peek)])
+        self._writer.tend()
         if carried.hints:
             self._hint(carried.hints)
         answer: T = _answer(carried.outcomes[0])
@@ -114,12 +115,15 @@ class _Thread:
         *,
         close: Callable[[], None],
         hint: Hint,
-        idle: Callable[[], None] | None = None,
+        look: Callable[[], None] | None = None,
+        tend: Callable[[], float | None] | None = None,
     ) -> None:
         self._carry_out = carry_out
         self._close = close
         self._hint = hint
-        self._idle = idle
+        self._look = look
+        self._tend = tend
+        self._tend_in: float | None = None
         self._posts: queue.SimpleQueue[_Post | None] = queue.SimpleQueue()
         self._watchers = 0
         self._closing = False
@@ -157,8 +161,10 @@ class _Thread:
                 self._answer(group, self._carry_out_safely([post.call for post in group]))
             elif self._closing:
                 break
-            elif self._watchers > 0 and self._idle is not None:
-                self._idle()
+            elif self._watchers > 0 and self._look is not None:
+                self._look()
+            if self._tend is not None and (group or self._tend_in is not None):
+                self._tend_in = self._tend()
         self._close()
 
     def _carry_out_safely(self, calls: list[Call]) -> Carried:
@@ -172,7 +178,7 @@ class _Thread:
         """Take everything pending; wait for the first, but not for ever while somebody watches."""
         group: list[_Post] = []
         try:
-            first = self._posts.get(timeout=POLL_SECONDS if self._watchers > 0 else None)
+            first = self._posts.get(timeout=POLL_SECONDS if self._watchers > 0 else self._tend_in)
             while True:
                 if first is not None:
                     group.append(first)
@@ -219,7 +225,12 @@ class Threaded:
         writer = Writer(path)
         self._desk = writer
         self._writing = _Thread(
-            "outlast-sqlite-writer", writer.carry_out, close=writer.close, hint=hint, idle=self._look
+            "outlast-sqlite-writer",
+            writer.carry_out,
+            close=writer.close,
+            hint=hint,
+            look=self._look,
+            tend=writer.tend,
         )
         self._reading: _Thread | None = None
         if path != connections.MEMORY:
