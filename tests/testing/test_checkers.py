@@ -512,7 +512,7 @@ def test_reads_the_recorders_log() -> None:
             "method": "POST",
             "body_digest": "d",
             "effect": "created",
-            "ticket": "R-1",
+            "ticket": "R1",
         },
         {"number": 5, "key": "a:c", "effect": "noted", "ticket": None},
         {"key": "a:d", "effect_id": "e7", "fingerprint": "f", "method": "PUT", "path": "/x"},
