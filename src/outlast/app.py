@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, overload
 
 from outlast.core import ids, values
 from outlast.core.durations import Duration, microseconds
@@ -174,6 +174,20 @@ class Outlast:
 
     # -- registering ----------------------------------------------------------------------------------------
 
+    @overload
+    def agent(self, function: F) -> F: ...
+
+    @overload
+    def agent(
+        self,
+        *,
+        name: str | None = None,
+        version: str = "1",
+        pool: str = "default",
+        deadline: Duration | None = None,
+        retry: Backoff | None = None,
+    ) -> Callable[[F], F]: ...
+
     def agent(
         self,
         function: F | None = None,
@@ -209,6 +223,22 @@ class Outlast:
             return target
 
         return register if function is None else register(function)
+
+    @overload
+    def tool(self, function: F) -> F: ...
+
+    @overload
+    def tool(
+        self,
+        *,
+        effect: Effect = "manual",
+        name: str | None = None,
+        version: str = "1",
+        key_window: Duration | None = None,
+        find: Callable[..., Any] | None = None,
+        timeout: Duration = "30s",
+        retry: Backoff = DEFAULT_TOOL_BACKOFF,
+    ) -> Callable[[F], F]: ...
 
     def tool(
         self,
