@@ -1,0 +1,49 @@
+"""Where a drill keeps its tasks: a file of its own, or a PostgreSQL database that nobody else uses."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from outlast.testing.servers import EmbeddedPostgres
+
+__all__ = ["EMBEDDED", "Database", "database"]
+
+EMBEDDED = "embedded"
+"""Instead of a URL: a private PostgreSQL, started for the drill and gone with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Database:
+    """url: for the drill's processes. shown: for people, without secrets."""
+
+    url: str
+    shown: str
+
+
+@asynccontextmanager
+async def database(postgres: str | None, folder: Path) -> AsyncIterator[Database]:
+    """Make a database for the length of the block.
+
+    postgres: None for an SQLite file in ``folder``; ``embedded``; or a URL, on whose server a database of the
+    drill's own is made and dropped. Raises ConfigurationError when that cannot be, ServerError,
+    StoreUnavailable.
+    """
+    if postgres is None:
+        path = folder / "outlast.db"
+        yield Database(url=f"sqlite:///{path}", shown=f"SQLite, {path}")
+    elif postgres == EMBEDDED:
+        server = await asyncio.to_thread(EmbeddedPostgres)
+        try:
+            yield Database(url=server.create_database("demo"), shown="PostgreSQL, embedded")
+        finally:
+            server.stop()
+    else:
+        # Only here, so that a demo on SQLite does not load the driver.
+        from outlast.store.postgres.scratch import database as scratch_database
+
+        async with scratch_database(postgres) as made:
+            yield Database(url=made.url, shown=f"PostgreSQL, {made.shown}")

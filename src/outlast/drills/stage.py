@@ -1,0 +1,207 @@
+"""The stage on which windows are played: processes, the ticket service, the store, and notes of all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from outlast.app import Outlast
+from outlast.drills.demo_app import INVOICE, TICKETS_URL, TIMEOUT
+from outlast.drills.fleet import Fleet, Process
+from outlast.drills.timeline import Line, merged, of_call, of_event, of_evidence
+from outlast.testing.probes import Trigger
+from outlast.testing.recorder import Call, Recorder
+from outlast.views import TaskView
+
+__all__ = ["Check", "Played", "Seen", "Stage"]
+
+PATIENCE_S = 20.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that a window promises, and what was seen of it."""
+
+    what: str
+    expected: Any
+    seen: Any
+
+    @property
+    def holds(self) -> bool:
+        """Whether it was kept."""
+        return bool(self.expected == self.seen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """What a window left behind. checks: those of its own, on top of what all windows promise."""
+
+    task: str
+    most_posts: int = 1
+    checks: Sequence[Check] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A window as the ticket service, the store and the drill saw it."""
+
+    tickets: int
+    posts: int
+    task_state: str
+    attempts: int
+    checks: Sequence[Check]
+    lines: Sequence[Line]
+
+
+@dataclass(slots=True)
+class Stage:
+    """Everything that a window plays with.
+
+    environ: what the processes need to find the store and the ticket service. tell: shows the latest step.
+    """
+
+    fleet: Fleet
+    recorder: Recorder
+    app: Outlast
+    environ: dict[str, str]
+    tell: Callable[[str], None]
+    lines: list[Line] = field(default_factory=list)
+    first_call: int = 0
+    window: str = ""
+
+    # -- what windows do -------------------------------------------------------------------------------------
+
+    async def begin(self, window: str) -> None:
+        """Begin a window: an honest ticket service, and nothing noted yet."""
+        await self.recorder.plan(instead=True)
+        calls = await self.recorder.log()
+        self.first_call = calls[-1].number if calls else 0
+        self.lines, self.window = [], window
+
+    def note(self, who: str, what: str, *, at: float | None = None, tone: str = "") -> None:
+        """Note what the drill itself did or saw."""
+        self.lines.append(Line(at=time.time() if at is None else at, who=who, what=what, tone=tone))
+        self.tell(f"{who}: {what}")
+
+    async def worker(self, name: str, *probe: Trigger, timeout_s: float = 10.0) -> Process:
+        """Start a worker process and wait until it serves. timeout_s: of one call to the ticket service."""
+        process = self.fleet.start(
+            name,
+            "outlast.drills.demo_worker",
+            name,
+            probe=probe,
+            environ={**self.environ, TIMEOUT: str(timeout_s)},
+        )
+        ready = await process.says("ready")
+        self.note(name, f"serves, process {process.pid}", at=ready.at)
+        return process
+
+    async def client(self, name: str, key: str) -> Process:
+        """Start a process that submits the task when it is told to."""
+        process = self.fleet.start(name, "outlast.drills.demo_client", key, environ=self.environ)
+        await process.says("ready")
+        return process
+
+    async def submit(self) -> str:
+        """Submit the window's task from here; answer its id."""
+        handle = await self.app.submit("reimburse", {"invoice": INVOICE}, key=f"{INVOICE}-{self.window}")
+        self.note("client", f"202, task {handle.id} is stored")
+        return handle.id
+
+    async def killed(self, process: Process, point: str) -> Check:
+        """Wait for a process's death at a named point; answer the check that it was one."""
+        await process.says(point)
+        await process.exited()
+        self.note(process.name, f"dies: {process.ending} at {point}", at=process.ended_at, tone="bad")
+        return Check(what=f"how {process.name} ended", expected="SIGKILL", seen=process.ending)
+
+    async def frozen(self, process: Process, point: str) -> None:
+        """Wait until a process stands still at a named point."""
+        said = await process.says(point)
+        await process.stopped()
+        self.note(process.name, f"freezes: SIGSTOP at {point}", at=said.at, tone="bad")
+
+    async def ended(self, task: str) -> None:
+        """Wait until a task has ended. Raises TimeoutError."""
+        self.tell("waiting for the task's end")
+        await self.app.wait(task, timeout=PATIENCE_S)
+
+    async def ends(self, task: str) -> list[str]:
+        """Answer how the task's attempts ended, in order."""
+        return [attempt.end or "running" for attempt in await self.app.attempts(task)]
+
+    # -- what is seen of it ----------------------------------------------------------------------------------
+
+    async def calls(self) -> list[Call]:
+        """Answer the ticket service's log of this window."""
+        return await self.recorder.log(after=self.first_call)
+
+    async def seen(self, played: Played) -> Seen:
+        """Judge the window by the ticket service's log, and the task by the store."""
+        calls = await self.calls()
+        posts = [call for call in calls if call.method == "POST"]
+        made = [call for call in posts if call.effect == "created"]
+        task = await self.app.get(played.task)
+        key = f"{played.task}:create_ticket#1"
+        checks = [
+            Check(what="tickets made", expected=1, seen=len(made)),
+            Check(
+                what=f"POSTs, at most {played.most_posts}",
+                expected=True,
+                seen=1 <= len(posts) <= played.most_posts,
+            ),
+            Check(what="keys of the POSTs", expected={key}, seen={call.key for call in posts}),
+            Check(what="the task's end", expected="succeeded", seen=task.state),
+            Check(
+                what="the ticket that the agent got",
+                expected=[call.ticket for call in made],
+                seen=[_ticket(task)],
+            ),
+            *played.checks,
+        ]
+        return Seen(
+            tickets=len(made),
+            posts=len(posts),
+            task_state=task.state,
+            attempts=task.attempts,
+            checks=checks,
+            lines=await self._told(played.task, calls),
+        )
+
+    async def partly_seen(self, problem: str) -> Seen:
+        """Answer what can be said of a window that did not get to its end."""
+        calls = await self.calls()
+        posts = [call for call in calls if call.method == "POST"]
+        tasks = [task for task in await self.app.list() if task.key == f"{INVOICE}-{self.window}"]
+        lines = [line for task in tasks for line in await self._told(task.id, [])]
+        return Seen(
+            tickets=sum(call.effect == "created" for call in posts),
+            posts=len(posts),
+            task_state=tasks[0].state if tasks else "none",
+            attempts=tasks[0].attempts if tasks else 0,
+            checks=[Check(what="the window", expected="played to its end", seen=problem)],
+            lines=merged([*lines, *(line for call in calls for line in of_call(call))]),
+        )
+
+    async def _told(self, task: str, calls: Sequence[Call]) -> list[Line]:
+        skew_s = (await self.app.store.health()).now / 1_000_000 - time.time()
+        # The clocks of one machine are one; the difference is only what asking took.
+        skew_s = 0.0 if abs(skew_s) < 0.25 else skew_s
+        lines = list(self.lines)
+        lines += [of_event(event, skew_s) for event in await self.app.stored_events(task)]
+        lines += [line for call in calls for line in of_call(call)]
+        for operation in await self.app.operations.list(task=task):
+            _, evidence = await self.app.operations.show(operation.id)
+            lines += [of_evidence(one, skew_s) for one in evidence]
+        return merged(lines)
+
+
+def _ticket(task: TaskView) -> Any:
+    return task.result.get("ticket") if isinstance(task.result, dict) else None
+
+
+def environ_of(database_url: str, tickets_url: str) -> dict[str, str]:
+    """Answer the variables by which the demo's processes find the store and the ticket service."""
+    return {"OUTLAST_DATABASE_URL": database_url, TICKETS_URL: tickets_url}
