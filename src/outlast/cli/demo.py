@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Annotated
 
 import typer
@@ -24,7 +23,6 @@ async def demo(
 
     Example: outlast demo --postgres embedded
     """
-    from outlast.drills.reimbursement.main import run_demo
+    from outlast.drills.reimbursement import run_demo
 
-    ended = run_demo(postgres=postgres, json=as_json, console=Console(highlight=False))
-    return int(await ended if inspect.isawaitable(ended) else ended)
+    return await run_demo(postgres=postgres, json=as_json, console=Console(highlight=False))
