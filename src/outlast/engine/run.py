@@ -5,8 +5,8 @@ Purpose: run the agent's function from the top under one lease, and bring it to 
 Identity: (tenant, task, epoch).
 
 State: *open* (operations may be made), then *sealed* (every further operation raises CancelledError and
-writes nothing). A run is sealed by the first interruption: lost, suspended, expired, drained, mismatched,
-unstorable.
+writes nothing). A run is sealed by the first interruption: lost, suspended, expired, drained, outpaced
+(somebody else settled one of its operations), mismatched, unstorable.
 
 What is fenced: everything it writes goes through the journal under its epoch.
 
@@ -57,7 +57,7 @@ from outlast.store.records import (
 )
 
 T = TypeVar("T")
-Interruption = Literal["lost", "suspended", "expired", "drained", "mismatched", "unstorable"]
+Interruption = Literal["lost", "suspended", "expired", "drained", "outpaced", "mismatched", "unstorable"]
 MAX_ERROR_TEXT = 4_000
 
 
@@ -75,6 +75,10 @@ def text_of(error: BaseException) -> str:
     """Describe an exception in one bounded line."""
     text = str(error)[:MAX_ERROR_TEXT]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+class Outpaced(Exception):
+    """The ledger moved on under a lease that still stands: begin again from what is on disk."""
 
 
 class Host(Protocol):
@@ -382,7 +386,7 @@ class Run:
 
     def _interrupted(self) -> EndAttempt:
         match self.interruption:
-            case "drained":
+            case "drained" | "outpaced":
                 return EndAttempt(attempt_end="released", task_state="queued", facts=self.claimed.facts)
             case "expired":
                 return self._failed(DeadlineExceeded.code, self.detail, retryable=False)
