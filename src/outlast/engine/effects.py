@@ -34,7 +34,7 @@ from outlast.core.operation import changes_something
 from outlast.core.outcome import Failed, Outcome, Succeeded, Unknown
 from outlast.engine import settling
 from outlast.engine.registry import ToolSpec
-from outlast.engine.run import Run, Wait, event, failure
+from outlast.engine.run import Outpaced, Run, Wait, event, failure
 from outlast.engine.steps import mismatch, recorded
 from outlast.errors import (
     DeadlineExceeded,
@@ -46,9 +46,9 @@ from outlast.errors import (
     ToolRejected,
 )
 from outlast.store.contract import BatchRejected
-from outlast.store.records import CommitIntent, Evidence, RecordOutcome
+from outlast.store.records import CommitIntent, Evidence, OperationRow, RecordOutcome
 from outlast.tools.call import ToolCall
-from outlast.tools.classify import outcome_of_exception
+from outlast.tools.classify import of_resend, outcome_of_exception
 
 DECLINED = frozenset({"rejected", "invalid", "forbidden", "conflict"})
 """Kinds of failure in which the other side, or the tool, said no."""
@@ -70,6 +70,8 @@ class Operation:
     state: str
     epoch: int
     first_intent_at: int | None
+    earlier_open: bool
+    """Whether an earlier attempt ended as unknown and nothing has said since whether it acted."""
 
 
 async def call(run: Run, key: str, tool: ToolSpec, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -98,11 +100,21 @@ async def call(run: Run, key: str, tool: ToolSpec, args: tuple[Any, ...], named:
             state=row.state if row is not None else "planned",
             epoch=row.epoch if row is not None else run.epoch,
             first_intent_at=row.first_intent_at if row is not None else None,
+            earlier_open=row is not None and _left_open(row),
         )
         run.active += 1
         under_way = run.own(key, _perform(run, operation))
     result = await asyncio.shield(under_way)
     return tool.signature.restore(result)
+
+
+def _left_open(row: OperationRow) -> bool:
+    """Whether a planned operation was put back by a resend after an unknown."""
+    return (
+        row.state == "planned"
+        and row.error is not None
+        and bool(values.decode(row.error).get("earlier_open"))
+    )
 
 
 async def _perform(run: Run, operation: Operation) -> Any:
@@ -111,6 +123,9 @@ async def _perform(run: Run, operation: Operation) -> Any:
         return await _attempts(run, operation)
     except LeaseLost:
         run.interrupt("lost", "another worker holds the task")
+        raise asyncio.CancelledError from None
+    except Outpaced as error:
+        run.interrupt("outpaced", str(error))
         raise asyncio.CancelledError from None
     except BatchRejected as error:
         run.unstorable(error)
@@ -190,9 +205,7 @@ async def _attempt(run: Run, operation: Operation, tries: int, began: float) -> 
                 f"operation {operation.key} of task {run.task} was not started: its time is over"
             )
         if refused is not None:
-            # The row moved under a live lease: what this run knows is not what is on disk. Begin again from
-            # disk.
-            raise LeaseLost(f"operation {operation.key}: the intent was refused ({refused})")
+            raise Outpaced(f"operation {operation.key}: the intent was refused ({refused})")
         operation.attempt += 1
         operation.turn += 1
         operation.state, operation.epoch = "running", run.epoch
@@ -208,6 +221,9 @@ async def _attempt(run: Run, operation: Operation, tries: int, began: float) -> 
         if isinstance(outcome, Unknown) and not changes_something(tool.effect):
             outcome = Failed(kind="not_sent", reason=outcome.reason, retryable=True)
         pause = _pause(operation, outcome, tries, clock.monotonic() - began)
+        if operation.earlier_open and isinstance(outcome, Failed) and pause is None:
+            # This send did nothing, or was declined; the earlier one, of which nobody knows, may have acted.
+            outcome = of_resend(outcome)
         probes.reach("effects.before_outcome")
         return await _record(run, operation, outcome, pause), pause
     finally:
@@ -276,7 +292,7 @@ async def _record(run: Run, operation: Operation, outcome: Outcome, pause: float
             outcome, state = Succeeded(result=plain, remote_id=outcome.remote_id), "succeeded"
         case Failed():
             state = "failed" if pause is None else "planned"
-            error = _error_text(outcome)
+            error = _error_text(outcome, earlier_open=operation.earlier_open)
         case Unknown():
             state = "unknown"
             error = failure("unknown", outcome.clue or outcome.reason, reason=outcome.reason)
@@ -304,7 +320,8 @@ async def _record(run: Run, operation: Operation, outcome: Outcome, pause: float
     if text is None:
         # A success may still be on its way to disk while the agent goes on: whatever leaves the process next
         # waits for it. What may lead to another send does not.
-        await recording
+        if await recording is not None:
+            raise Outpaced(f"operation {operation.key}: its outcome came after its turn had passed")
     operation.turn += 1
     operation.state = state
     if state in ("succeeded", "failed"):
@@ -341,9 +358,8 @@ def _recorded(
         probes.reach("effects.after_outcome")
         return
     _late(run, operation, record)
-    run.interrupt(
-        "lost", f"operation {operation.key}: its outcome came after the lease or its turn had passed"
-    )
+    if recording.exception() is None:
+        run.interrupt("outpaced", f"operation {operation.key}: its outcome came after its turn had passed")
 
 
 def _late(run: Run, operation: Operation, record: RecordOutcome) -> None:
@@ -363,9 +379,11 @@ def _late(run: Run, operation: Operation, record: RecordOutcome) -> None:
     )
 
 
-def _error_text(outcome: Failed) -> str:
+def _error_text(outcome: Failed, *, earlier_open: bool) -> str:
     code = ToolRejected.code if outcome.kind in DECLINED else ToolFailed.code
-    more = {} if outcome.status is None else {"status": outcome.status}
+    more: dict[str, Any] = {} if outcome.status is None else {"status": outcome.status}
+    if earlier_open:
+        more["earlier_open"] = True
     return failure(code, outcome.reason, reason=outcome.kind, retryable=outcome.retryable, **more)
 
 

@@ -23,8 +23,8 @@ from outlast import clock, probes, telemetry
 from outlast.core import values
 from outlast.core.operation import AFTER_UNKNOWN
 from outlast.core.outcome import Succeeded
-from outlast.engine.run import MAX_ERROR_TEXT, Run, event, failure
-from outlast.errors import InvalidRequest, LeaseLost
+from outlast.engine.run import MAX_ERROR_TEXT, Outpaced, Run, event, failure
+from outlast.errors import InvalidRequest
 from outlast.store.records import NewEvent, Note, RecordOutcome, TakeTurn
 from outlast.tools.call import ToolCall
 
@@ -115,7 +115,7 @@ async def _take_turn(run: Run, operation: Operation) -> None:
     )
     if refused is not None:
         # Somebody settled it in this very moment: begin again from what is on disk.
-        raise LeaseLost(f"operation {operation.key} was settled by somebody else")
+        raise Outpaced(f"operation {operation.key} was settled by somebody else")
     operation.turn += 1
     operation.state = "unknown"
 
@@ -209,7 +209,7 @@ async def _resend(run: Run, operation: Operation, why: str) -> None:
             attempt=operation.attempt,
             turn=operation.turn,
             state="planned",
-            error=failure("unknown", why, reason="sent again"),
+            error=failure("unknown", why, reason="sent again", earlier_open=operation.tool.effect != "read"),
             events=(
                 event(
                     "operation.retrying",
@@ -222,6 +222,7 @@ async def _resend(run: Run, operation: Operation, why: str) -> None:
             ),
         ),
     )
+    operation.earlier_open = operation.tool.effect != "read"
     telemetry.emit(
         telemetry.OperationSettled(tenant=run.tenant, task=run.task, key=operation.key, verdict="send_again")
     )
@@ -230,7 +231,7 @@ async def _resend(run: Run, operation: Operation, why: str) -> None:
 async def _outcome(run: Run, operation: Operation, record: RecordOutcome) -> None:
     refused = await run.commit(record)
     if refused is not None:
-        raise LeaseLost(f"operation {operation.key} was settled by somebody else")
+        raise Outpaced(f"operation {operation.key} was settled by somebody else")
     operation.turn += 1
     operation.state = record.state
     if record.state == "succeeded":
