@@ -317,11 +317,10 @@ async def _record(run: Run, operation: Operation, outcome: Outcome, pause: float
     )
     recording = run.host.journal.submit(run, record)
     recording.add_done_callback(functools.partial(_recorded, run, operation, record))
-    if text is None:
-        # A success may still be on its way to disk while the agent goes on: whatever leaves the process next
-        # waits for it. What may lead to another send does not.
-        if await recording is not None:
-            raise Outpaced(f"operation {operation.key}: its outcome came after its turn had passed")
+    # A success may still be on its way to disk while the agent goes on: whatever leaves the process next waits
+    # for it. What may lead to another send does not go on.
+    if text is None and await recording is not None:
+        raise Outpaced(f"operation {operation.key}: its outcome came after its turn had passed")
     operation.turn += 1
     operation.state = state
     if state in ("succeeded", "failed"):
