@@ -33,7 +33,8 @@ class Hub:
         """Hint topics, from any thread."""
         woken: dict[asyncio.AbstractEventLoop, list[asyncio.Future[bool]]] = {}
         with self._lock:
-            for topic in topics:
+            # In one order everywhere: a set of strings has another one in every process.
+            for topic in sorted(topics):
                 self._counts[topic] += 1
                 waiting = self._waiting[topic]
                 for future, loop in waiting.items():
