@@ -1,0 +1,271 @@
+"""What one node has of its own: clocks, randomness, a way to the store, and ears for hints.
+
+Purpose: several processes on one database, in one thread. The database is one inline SQLite in memory, with
+real SQL; each node reaches it through a ``NodeStore``.
+
+Clock: a node's clocks run with the world's; its wall clock can be stepped. What the database's clock says is
+the world's to say: verbs run in the world's context, not in the caller's.
+
+Failure by failure: a verb has an await before and one after it, so that a crash can fall before the commit or
+between the commit and its answer. It can be refused, or applied and its answer lost.
+
+Not covered: two transactions under way at once, since SQLite does one after the other; what can only go wrong
+between the two is for tests on PostgreSQL.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import Context
+from random import Random
+from typing import Any, Protocol, TypeVar
+
+from outlast.errors import StoreUnavailable
+from outlast.store.contract import Store
+from outlast.store.records import (
+    AttemptRow,
+    Batch,
+    Claimed,
+    ClaimReply,
+    ClaimRequest,
+    EventCursor,
+    EventRow,
+    Evidence,
+    EvidenceRow,
+    Flushed,
+    Health,
+    Loaded,
+    Message,
+    OperationFilter,
+    OperationRow,
+    Publication,
+    Renewed,
+    SessionRenewal,
+    Settled,
+    Settlement,
+    Submission,
+    Submitted,
+    SweepRequest,
+    Swept,
+    TaskFilter,
+    TaskRef,
+    TaskRow,
+)
+from outlast.testing.simulation.loop import SimulationLoop
+from outlast.testing.simulation.weather import Weather
+
+T = TypeVar("T")
+
+EPOCH_US = 1_900_000_000_000_000
+"""The database's clock at virtual second 0."""
+_SILENCE_S = 20.0
+"""How long a caller waits for an answer that will not come before its driver gives up."""
+
+
+class NodeSeams:
+    """Clocks and chance of one node; see ``outlast.clock.Seams``. step_us: how far its wall clock is off."""
+
+    inline = True
+
+    def __init__(self, loop: SimulationLoop, random: Random) -> None:
+        self._loop = loop
+        self._random = random
+        self.step_us = 0
+
+    def monotonic(self) -> float:
+        return self._loop.time()
+
+    def unix_us(self) -> int:
+        return EPOCH_US + int(self._loop.time() * 1_000_000) + self.step_us
+
+    def random_bits(self, bits: int) -> int:
+        return self._random.getrandbits(bits)
+
+
+class NodeWakes:
+    """A node's ears for hints; see ``outlast.store.contract.Wakes``. Hints that the weather takes are lost."""
+
+    def __init__(self, weather: Weather, tell: Callable[[str], None]) -> None:
+        self._weather = weather
+        self._tell = tell
+        self._heard: set[str] = set()
+        self._waiting: dict[str, list[asyncio.Future[bool]]] = {}
+
+    async def wait(self, topic: str, timeout: float) -> bool:
+        if topic in self._heard:
+            self._heard.discard(topic)
+            return True
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bool] = loop.create_future()
+        waiting = self._waiting.setdefault(topic, [])
+        waiting.append(future)
+        timer = loop.call_later(timeout, _tell, future, False)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+            if future in waiting:
+                waiting.remove(future)
+
+    def hint(self, topic: str) -> None:
+        self._tell(topic)
+
+    def hear(self, topic: str) -> None:
+        """Deliver a hint from somewhere in the world."""
+        if self._weather.hint_lost():
+            return
+        waiting = self._waiting.pop(topic, None)
+        if not waiting:
+            self._heard.add(topic)
+            return
+        for future in waiting:
+            _tell(future, True)
+
+
+def _tell(future: asyncio.Future[bool], hinted: bool) -> None:
+    if not future.done():
+        future.set_result(hinted)
+
+
+class Site(Protocol):
+    """What a node's store needs of the world around it."""
+
+    loop: SimulationLoop
+    weather: Weather
+    database: Store
+    database_context: Context
+
+    def note(self, line: str) -> None:
+        """Write a line into the schedule's trace."""
+        ...
+
+    def hint(self, topic: str) -> None:
+        """Hint a topic to every node."""
+        ...
+
+
+class NodeStore:
+    """One node's connection to the world's database; see ``outlast.store.contract.Store``."""
+
+    url = "sqlite://:memory:"
+
+    def __init__(self, site: Site, name: str) -> None:
+        self._site = site
+        self._name = name
+        self.wakes = NodeWakes(site.weather, site.hint)
+
+    async def _carry(self, verb: str, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+        """Carry a verb to the database and its answer back."""
+        site = self._site
+        fault = site.weather.store_fault()
+        await _hop(site)
+        if fault == "refused":
+            site.note(f"{self._name} {verb} refused")
+            raise StoreUnavailable(f"{verb}: no connection to the database")
+        # The database is another process: nothing of the caller's context goes with the verb.
+        try:
+            answer = site.database_context.run(_carry_out, work(site.database))
+        except Exception as error:
+            site.note(f"{self._name} {verb} raised {type(error).__name__}")
+            await _hop(site)
+            raise
+        site.note(f"{self._name} {verb}" if fault == "none" else f"{self._name} {verb} {fault}")
+        if fault == "silent":
+            await asyncio.sleep(_SILENCE_S)
+        else:
+            await _hop(site)
+        if fault != "none":
+            raise StoreUnavailable(f"{verb}: the connection broke before the answer came")
+        return answer
+
+    async def open(self) -> None:
+        await self._carry("open", lambda store: store.health())
+
+    async def close(self) -> None:
+        """Nothing to release: the database is the world's."""
+
+    async def migrate(self) -> list[str]:
+        return await self._carry("migrate", lambda store: store.migrate())
+
+    async def submit(self, batch: Sequence[Submission], *, connection: Any = None) -> list[Submitted]:
+        return await self._carry("submit", lambda store: store.submit(batch, connection=connection))
+
+    async def renew(self, renewal: SessionRenewal, *, now: int | None = None) -> Renewed:
+        return await self._carry("renew", lambda store: store.renew(renewal, now=now))
+
+    async def retire(self, session: str) -> None:
+        await self._carry("retire", lambda store: store.retire(session))
+
+    async def claim(self, request: ClaimRequest, *, now: int | None = None) -> ClaimReply:
+        return await self._carry("claim", lambda store: store.claim(request, now=now))
+
+    async def reconcile(
+        self, session: str, held: Sequence[TaskRef], *, now: int | None = None
+    ) -> list[TaskRef]:
+        return await self._carry("reconcile", lambda store: store.reconcile(session, held, now=now))
+
+    async def load(self, tasks: Sequence[Claimed]) -> list[Loaded]:
+        return await self._carry("load", lambda store: store.load(tasks))
+
+    async def flush(self, batch: Batch, *, now: int | None = None) -> list[Flushed]:
+        entries = ",".join(type(entry).__name__ for write in batch.writes for entry in write.entries)
+        return await self._carry(f"flush {entries}", lambda store: store.flush(batch, now=now))
+
+    async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
+        return await self._carry("settle", lambda store: store.settle(settlements, now=now))
+
+    async def note(self, evidence: Sequence[Evidence], *, now: int | None = None) -> None:
+        await self._carry("note", lambda store: store.note(evidence, now=now))
+
+    async def sweep(self, request: SweepRequest, *, now: int | None = None) -> Swept:
+        return await self._carry("sweep", lambda store: store.sweep(request, now=now))
+
+    async def take_messages(self, limit: int, *, now: int | None = None) -> list[Message]:
+        return await self._carry("take_messages", lambda store: store.take_messages(limit, now=now))
+
+    async def confirm_messages(self, publications: Sequence[Publication]) -> None:
+        await self._carry("confirm_messages", lambda store: store.confirm_messages(publications))
+
+    async def read_tasks(self, refs: Sequence[TaskRef]) -> list[TaskRow]:
+        return await self._carry("read_tasks", lambda store: store.read_tasks(refs))
+
+    async def list_tasks(self, query: TaskFilter) -> list[TaskRow]:
+        return await self._carry("list_tasks", lambda store: store.list_tasks(query))
+
+    async def read_events(self, cursors: Sequence[EventCursor], limit: int = 500) -> list[EventRow]:
+        return await self._carry("read_events", lambda store: store.read_events(cursors, limit))
+
+    async def read_attempts(self, ref: TaskRef) -> list[AttemptRow]:
+        return await self._carry("read_attempts", lambda store: store.read_attempts(ref))
+
+    async def list_operations(self, query: OperationFilter) -> list[OperationRow]:
+        return await self._carry("list_operations", lambda store: store.list_operations(query))
+
+    async def read_evidence(self, tenant: str, task: str, key: str) -> list[EvidenceRow]:
+        return await self._carry("read_evidence", lambda store: store.read_evidence(tenant, task, key))
+
+    async def health(self) -> Health:
+        try:
+            return await self._carry("health", lambda store: store.health())
+        except StoreUnavailable as error:
+            return Health(reachable=False, detail=str(error))
+
+    async def dump(self) -> dict[str, list[dict[str, Any]]]:
+        return await self._carry("dump", lambda store: store.dump())
+
+
+async def _hop(site: Site) -> None:
+    """One way between two processes: an await at least, some milliseconds at times."""
+    await asyncio.sleep(site.weather.hop())
+
+
+def _carry_out(work: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine of the inline store, which never waits, to its end."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        answer: T = end.value
+        return answer
+    work.close()
+    raise AssertionError("a verb of an inline store waited for something")

@@ -1,0 +1,350 @@
+"""One schedule: a world of workers and clients, its misfortunes, its healing, and the judgement at its end.
+
+Purpose: whatever falls on the workers, after the world has healed every accepted task ends, the store keeps
+its promises, and the tool service's log holds what the ledger says.
+
+Identity: the seed, with the numbers of workers and tasks, the faults and the order.
+
+State: stormy, until every misfortune drawn has happened or its time is over; healed: who died is started
+again, who is frozen thaws, store and tools behave, and an operator settles truthfully what waits for a
+person; quiet: the workers have stopped, and everything that was under way has arrived.
+
+Not covered: more than one version of the code; clients that die.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Literal
+
+from outlast import telemetry
+from outlast.app import Outlast
+from outlast.core import values
+from outlast.engine.settings import WorkerSettings
+from outlast.engine.worker import Worker
+from outlast.errors import StoreUnavailable
+from outlast.store.records import OperationFilter, Settlement
+from outlast.streams.tail import Tail
+from outlast.submitting import DEFAULT_TENANT
+from outlast.testing.checkers import check_all
+from outlast.testing.simulation.agents import APP, TOOL_TIMEOUT_S
+from outlast.testing.simulation.loop import Node, Order, Stuck
+from outlast.testing.simulation.weather import Faults
+from outlast.testing.simulation.world import Member, World
+
+SETTINGS = WorkerSettings(
+    slots=4, lease_s=4.0, renew_s=1.5, poll_s=2.0, sweep_s=1.5, linger_s=0.5, grace_s=6.0
+)
+_MAX_STEPS = 300_000
+_MAX_SECONDS = 900.0
+_HEAL_AFTER_S = 25.0
+_QUIET_S = 20.0
+"""Longer than any request of the tool service, late ones included, is under way."""
+
+Kind = Literal["crash", "freeze", "clock_step"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What came of a schedule.
+
+    violations: broken promises, none for a schedule that holds. digest: of everything that happened; two runs
+    of one schedule have the same. effects: tickets made at the tool service. ended: states of the tasks.
+    misfortunes: what fell on whom, and when. steps: handles run. seconds: virtual. lines: the trace.
+    """
+
+    seed: int
+    workers: int
+    tasks: int
+    faults: Faults
+    order: Order
+    violations: tuple[str, ...]
+    digest: str
+    effects: int
+    ended: tuple[str, ...]
+    misfortunes: tuple[str, ...]
+    steps: int
+    seconds: float
+    lines: tuple[str, ...]
+
+    @property
+    def replay(self) -> str:
+        """The command that runs this very schedule again and shows its trace."""
+        return (
+            f"python -m outlast.testing.simulation --schedules 1 --seed {self.seed} --workers {self.workers}"
+            f" --tasks {self.tasks} --faults {self.faults.spell()} --order {self.order} --trace"
+        )
+
+    def __str__(self) -> str:
+        """Say what broke and how to see it again."""
+        found = "\n".join(f"  {each}" for each in self.violations) or "  nothing broke"
+        return f"seed {self.seed}:\n{found}\n  replay: {self.replay}"
+
+
+def run_schedule(
+    seed: int,
+    *,
+    workers: int = 2,
+    tasks: int = 1,
+    faults: Faults | None = None,
+    order: Order = "fifo",
+) -> Report:
+    """Run the schedule of a seed to its end and judge it.
+
+    faults: what may go wrong, one crash by default. order: see ``SimulationLoop``. Raises nothing that the
+    code under test raises: that is a violation in the report. Blocks, and needs no event loop.
+    """
+    drawn = Faults.one_crash() if faults is None else faults
+    span = _span(workers, tasks) if drawn.crashes or drawn.freezes or drawn.clock_steps else 0
+    return _Schedule(seed, workers, tasks, drawn, order, span).run()
+
+
+@lru_cache
+def _span(workers: int, tasks: int) -> int:
+    """How many handles the workers run in a calm schedule: where misfortunes can fall."""
+    calm = _Schedule(0, workers, tasks, Faults.calm(), "fifo", 0)
+    calm.run()
+    return calm.ended_at
+
+
+class _Schedule:
+    def __init__(
+        self, seed: int, workers: int, tasks: int, faults: Faults, order: Order, span: int
+    ) -> None:
+        self.seed, self.workers, self.tasks = seed, workers, tasks
+        self.faults, self.order = faults, order
+        self.world = World(seed, faults=faults, order=order)
+        self.fate = self.world.random("fate")
+        self.ended_at = 0
+        self.healed = self.done = False
+        self.violations: list[str] = []
+        self.misfortunes: list[str] = []
+        self.accepted: list[tuple[str, str]] = []
+        self.states: list[str] = []
+        self.serving: dict[str, tuple[Member, Worker, asyncio.Task[None]]] = {}
+        self.members: dict[Node, Member] = {}
+        self.due = self._drawn(span)
+
+    def _drawn(self, span: int) -> list[tuple[int, Kind]]:
+        """Draw at which handle of the workers each misfortune falls, the last one first."""
+        kinds: list[Kind] = ["crash"] * self.faults.crashes
+        kinds += ["freeze"] * self.faults.freezes
+        kinds += ["clock_step"] * self.faults.clock_steps
+        return sorted(((self.fate.randrange(1, span + 1), kind) for kind in kinds), reverse=True)
+
+    # -- the whole ------------------------------------------------------------------------------------------
+
+    def run(self) -> Report:
+        world, loop = self.world, self.world.loop
+        unsubscribe = telemetry.subscribe(self._listen)
+        loop.on_alarm = self._misfortune
+        self._set_alarm()
+        dump: dict[str, list[dict[str, Any]]] | None = None
+        try:
+            main = world.start(loop.root, self._script(), name="script")
+            dump = loop.run(main, max_steps=_MAX_STEPS, max_seconds=_MAX_SECONDS)
+        except Stuck as error:
+            self.violations.append(f"the world did not come to rest: {error}; ended: {self.states}")
+        finally:
+            unsubscribe()
+        if dump is not None:
+            self._judge(dump)
+        self.violations += [f"accident: {each}" for each in loop.accidents]
+        report = Report(
+            seed=self.seed,
+            workers=self.workers,
+            tasks=self.tasks,
+            faults=self.faults,
+            order=self.order,
+            violations=tuple(self.violations),
+            digest=world.digest(),
+            effects=sum(entry.effect_id is not None for entry in world.service.log),
+            ended=tuple(self.states),
+            misfortunes=tuple(self.misfortunes),
+            steps=loop.steps,
+            seconds=loop.time(),
+            lines=tuple(world.lines),
+        )
+        world.close()
+        return report
+
+    async def _script(self) -> dict[str, list[dict[str, Any]]]:
+        world = self.world
+        await world.open()
+        for number in range(1, self.workers + 1):
+            self._boot(f"w{number}")
+        clients = [
+            world.start(member.node, self._client(member, number), name=f"client {number}")
+            for number in range(1, self.tasks + 1)
+            for member in (world.add(f"client{number}"),)
+        ]
+        healing = world.loop.call_later(_HEAL_AFTER_S + self.faults.spell_s, self._heal)
+        await asyncio.gather(*clients)
+        healing.cancel()
+        self.ended_at = world.loop.counted
+        self._heal()
+        await self._stop()
+        self.done = True
+        # What is still on its way to the tool service arrives before anything is judged.
+        await asyncio.sleep(_QUIET_S)
+        return await world.database.dump()
+
+    # -- workers --------------------------------------------------------------------------------------------
+
+    def _boot(self, name: str) -> None:
+        member = self.world.add(name, counted=True)
+        self.members[member.node] = member
+        # Made in the node's context, since it takes ids as it is made.
+        worker: Worker = member.node.context.run(Worker, APP.registry, member.store, SETTINGS)
+        task = self.world.start(member.node, worker.run(), name=f"worker {name}")
+        self.serving[name] = (member, worker, task)
+        self.world.note(f"{name} started")
+
+    async def _stop(self) -> None:
+        for member, worker, _ in self.serving.values():
+            member.node.context.copy().run(worker.stop)
+        for name, (_, _, task) in self.serving.items():
+            try:
+                await task
+            # A worker that ends by an error of its own is what schedules look for, whatever the error.
+            except Exception as error:
+                self.violations.append(f"worker {name} died by itself: {error!r}")
+
+    def _listen(self, signal: telemetry.Signal) -> None:
+        if isinstance(signal, telemetry.Warned):
+            self.violations.append(f"warned: {signal.about}: {signal.advice}")
+
+    # -- misfortunes ----------------------------------------------------------------------------------------
+
+    def _set_alarm(self) -> None:
+        loop = self.world.loop
+        loop.alarm = max(self.due[-1][0], loop.counted + 1) if self.due else -1
+
+    def _misfortune(self, node: Node) -> None:
+        """Let what is due fall on the node that ran just now: at an await of its own."""
+        _, kind = self.due.pop()
+        self._set_alarm()
+        if self.healed:
+            return
+        world, loop = self.world, self.world.loop
+        if kind == "crash":
+            loop.crash(node)
+            if self.fate.random() < 0.7:
+                self._later(self.fate.uniform(0.0, 2.0 * SETTINGS.lease_s), self._restart, node.name)
+        elif kind == "freeze":
+            loop.freeze(node)
+            self._later(self.fate.uniform(0.0, 3.0 * SETTINGS.lease_s), self._thaw, node)
+        else:
+            self.members[node].seams.step_us += int(self.fate.uniform(-3600e6, 3600e6))
+        self.misfortunes.append(f"{kind} of {node.name} after {loop.counted} handles")
+        world.note(f"{node.name} {kind}")
+
+    def _later(self, delay_s: float, call: Any, *args: Any) -> None:
+        loop = self.world.loop
+        loop.call_later(delay_s, call, *args, context=loop.root.context)
+
+    def _restart(self, name: str) -> None:
+        if self.serving[name][0].node.dead:
+            self._boot(name)
+
+    def _thaw(self, node: Node) -> None:
+        if node.frozen and not node.dead:
+            self.world.note(f"{node.name} thaw")
+            self.world.loop.thaw(node)
+
+    def _heal(self) -> None:
+        if self.healed:
+            return
+        self.healed = True
+        self.world.note("healed")
+        self.world.weather.calm()
+        for name in list(self.serving):
+            self._restart(name)
+        for node in list(self.members):
+            self._thaw(node)
+        operator = self.world.add("operator")
+        self.world.start(operator.node, self._operate(operator), name="operator")
+
+    # -- people ---------------------------------------------------------------------------------------------
+
+    async def _client(self, member: Member, number: int) -> None:
+        """Submit a task and follow its stream to the end, however often the store is away."""
+        app = Outlast("client", store=member.store)
+        app.registry = APP.registry
+        tail = Tail(member.store, poll_s=SETTINGS.poll_s)
+        await asyncio.sleep(self.fate.uniform(0.0, 1.5))
+        task = await self._submit(app, number)
+        seen: list[int] = []
+        kind = ""
+        async for event in tail.follow(DEFAULT_TENANT, task):
+            seen.append(event.number)
+            kind = event.kind
+        if seen != list(range(1, len(seen) + 1)):
+            self.violations.append(f"the stream of {task} was {seen}")
+        self.world.note(f"client{number} saw {kind}")
+        self.states.append(kind.removeprefix("task."))
+        await tail.close()
+        await app.close()
+
+    async def _submit(self, app: Outlast, number: int) -> str:
+        given = {"invoice": f"inv-{number}", "amount": 100 + number}
+        while True:
+            try:
+                await app.open()
+                handle = await app.submit("refund", given, key=f"refund-{number}")
+            except StoreUnavailable:
+                await asyncio.sleep(0.5)
+                continue
+            self.accepted.append((DEFAULT_TENANT, handle.id))
+            return handle.id
+
+    async def _operate(self, member: Member) -> None:
+        """Settle what waits for a person, by what the service's log says and not before it can be known."""
+        store = member.store
+        while not self.done:
+            for row in await store.list_operations(OperationFilter(tenant=DEFAULT_TENANT, state="unknown")):
+                ticket = self.world.service.ticket_of(f"{row.task}:{row.key}")
+                await store.settle(
+                    [
+                        Settlement(
+                            tenant=row.tenant,
+                            task=row.task,
+                            key=row.key,
+                            turn=row.turn,
+                            verdict="send_again" if ticket is None else "happened",
+                            by="person:operator",
+                            reason="looked it up",
+                            result=None if ticket is None else values.encode(ticket),
+                        )
+                    ]
+                )
+            await asyncio.sleep(TOOL_TIMEOUT_S / 2)
+
+    # -- judgement ------------------------------------------------------------------------------------------
+
+    def _judge(self, dump: dict[str, list[dict[str, Any]]]) -> None:
+        log = self.world.service.log
+        self.violations += [
+            f"{each.promise}: {each.text}"
+            for each in check_all(dump, accepted=self.accepted, recorder=log, quiet=True)
+        ]
+        made = Counter(entry.key for entry in log if entry.effect_id is not None)
+        results = {row["task"]: row for row in dump["results"]}
+        for _, task in self.accepted:
+            row = results.get(task)
+            ticket = self.world.service.ticket_of(f"{task}:create_ticket#1")
+            effects = made[f"{task}:create_ticket#1"]
+            if row is None:
+                self.violations.append(f"{task}: has no end")
+            elif row["state"] == "succeeded":
+                said = values.decode(row["result"])
+                if effects != 1 or ticket is None or said["ticket"] != ticket["ticket"]:
+                    self.violations.append(f"{task}: answered {said}, and the service made {effects}: {ticket}")
+            elif not self.faults.tools and self.faults.crashes < SETTINGS.max_deaths:
+                self.violations.append(f"{task}: ended as {row['state']}: {row['error']}")
+
+
+__all__ = ["SETTINGS", "Report", "run_schedule"]

@@ -1,0 +1,178 @@
+"""A tool service inside the world: tickets with keys, misbehaving by the seed, with a log that judges effects.
+
+Purpose: the other side of effectful calls, without sockets. It does what the Recorder does and keeps the same
+kind of log, so that the same checkers read both.
+
+Identity: an idempotency key stands for one ticket, for ever; the same key with another body is refused.
+
+State: the log and the tickets, in memory of a node of its own, which no crash of a worker touches.
+
+Failure by failure: a request that has left is under way by itself. It arrives although its sender died, may
+arrive late, twice or never, and its answer may get lost; see ``ToolFault``.
+
+Not covered: a service that loses what it acknowledged, and one that does not deduplicate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from outlast.core import canonical
+from outlast.errors import NotSent, Rejected
+from outlast.testing.simulation.loop import Node, SimulationLoop
+from outlast.testing.simulation.weather import ToolFault, Weather
+from outlast.tools.call import ToolCall
+
+_LATEST_S = 15.0
+"""How long a late request is under way at most: longer than any timeout of the tools here."""
+
+
+@dataclass(slots=True)
+class Logged:
+    """One call in the log. effect_id: the ticket that it made, None for nothing new."""
+
+    number: int
+    arrived_at: float
+    method: str
+    key: str
+    epoch: int
+    fingerprint: str
+    fault: ToolFault
+    effect_id: str | None = None
+    status: int | None = None
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Answer a field by name, as the checkers read a log."""
+        return getattr(self, name, default)
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
+
+
+@dataclass(slots=True)
+class _Request:
+    method: str
+    key: str
+    epoch: int
+    body: dict[str, Any]
+    fault: ToolFault
+    answer: asyncio.Future[tuple[int, Any]]
+
+
+class Site(Protocol):
+    """What the service needs of the world around it."""
+
+    loop: SimulationLoop
+    weather: Weather
+
+    def note(self, line: str) -> None:
+        """Write a line into the schedule's trace."""
+        ...
+
+
+class TicketService:
+    """Make one ticket per key; answer what is known of a key."""
+
+    def __init__(self, site: Site, node: Node) -> None:
+        self._site = site
+        self._node = node
+        self._tickets: dict[str, dict[str, Any]] = {}
+        self._digests: dict[str, str] = {}
+        self.log: list[Logged] = []
+
+    # -- the caller's side ----------------------------------------------------------------------------------
+
+    async def create(self, call: ToolCall, body: dict[str, Any]) -> dict[str, Any]:
+        """Make a ticket under the call's key. Raises NotSent, Rejected, and what broken connections raise."""
+        async with call.sending():
+            # The gap between the last look at the lease and the bytes: a process can be frozen in it.
+            await asyncio.sleep(self._site.weather.hop())
+            status, answer = await self._exchange("POST", call, body)
+        if status == 503:
+            raise NotSent("the service is not available")
+        if status != 201:
+            raise Rejected(f"the service answered {status}")
+        ticket: dict[str, Any] = answer
+        return ticket
+
+    async def find(self, call: ToolCall) -> dict[str, Any] | None:
+        """Look a ticket up by the call's key; None when there is none."""
+        status, answer = await self._exchange("GET", call, {})
+        if status == 503:
+            raise NotSent("the service is not available")
+        return answer if status == 200 else None
+
+    def ticket_of(self, key: str) -> dict[str, Any] | None:
+        """Answer the ticket made under a key, for whoever judges; the log does not grow."""
+        return self._tickets.get(key)
+
+    async def _exchange(self, method: str, call: ToolCall, body: dict[str, Any]) -> tuple[int, Any]:
+        site = self._site
+        loop = site.loop
+        fault = site.weather.tool_fault()
+        if fault == "refused":
+            raise ConnectionRefusedError
+        answer: asyncio.Future[tuple[int, Any]] = loop.create_future()
+        request = _Request(method, call.idempotency_key, call.epoch, body, fault, answer)
+        way = site.weather.way()
+        if fault == "late":
+            way += site.weather.between(0.0, _LATEST_S)
+        if fault == "dropped":
+            loop.call_later(way, self._break, request, context=self._node.context)
+        else:
+            # From here on the request is on its way by itself, whatever becomes of its sender.
+            loop.call_later(way, self._arrive, request, context=self._node.context)
+        if fault == "twice":
+            again = way + site.weather.between(0.0, _LATEST_S)
+            loop.call_later(again, self._arrive, request, context=self._node.context)
+        return await answer
+
+    # -- the service's side ---------------------------------------------------------------------------------
+
+    def _arrive(self, request: _Request) -> None:
+        entry = Logged(
+            number=len(self.log) + 1,
+            arrived_at=self._site.loop.time(),
+            method=request.method,
+            key=request.key,
+            epoch=request.epoch,
+            fingerprint=canonical.digest(request.body),
+            fault=request.fault,
+        )
+        self.log.append(entry)
+        status, answer = self._act(request, entry)
+        entry.status = status
+        self._site.note(f"service {entry.method} {status} {entry.effect_id or '-'} {entry.fault}")
+        back = self._site.weather.way()
+        context = self._node.context
+        if request.fault == "reset":
+            self._site.loop.call_later(back, self._break, request, context=context)
+        elif request.fault != "silent":
+            self._site.loop.call_later(back, self._reply, request, status, answer, context=context)
+
+    def _act(self, request: _Request, entry: Logged) -> tuple[int, Any]:
+        if request.fault == "unavailable":
+            return 503, None
+        ticket = self._tickets.get(request.key)
+        if request.method == "GET":
+            return (404, None) if ticket is None else (200, ticket)
+        if ticket is not None:
+            same = self._digests[request.key] == entry.fingerprint
+            return (201, ticket) if same else (422, None)
+        ticket = {"ticket": f"R-{len(self._tickets) + 1}", **request.body}
+        self._tickets[request.key] = ticket
+        self._digests[request.key] = entry.fingerprint
+        entry.effect_id = ticket["ticket"]
+        return 201, ticket
+
+    @staticmethod
+    def _reply(request: _Request, status: int, answer: Any) -> None:
+        if not request.answer.done():
+            request.answer.set_result((status, answer))
+
+    @staticmethod
+    def _break(request: _Request) -> None:
+        if not request.answer.done():
+            request.answer.set_exception(ConnectionResetError())

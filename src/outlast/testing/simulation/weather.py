@@ -1,0 +1,122 @@
+"""What may go wrong in a world, how often, and the dice that say when."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from random import Random
+from typing import Literal
+
+StoreFault = Literal["none", "refused", "lost", "silent"]
+ToolFault = Literal["none", "refused", "dropped", "unavailable", "reset", "silent", "late", "twice"]
+
+_SLOW_SHARE = 0.25
+_TOOL_FAULTS: tuple[ToolFault, ...] = (
+    "refused", "dropped", "unavailable", "reset", "silent", "late", "twice",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Faults:
+    """What a schedule draws its misfortunes from.
+
+    crashes, freezes, clock_steps: how many fall on workers, each at an await of its own. store: share of
+    verbs that are refused, or done with their answer lost. tools: share of calls to the tool service that
+    fail on the way, act without an answer, or arrive late. hints: share of wake-up hints that get lost.
+    spell_s: for how long after the start store, tools and hints misbehave; crashes are bound to the work
+    instead.
+    """
+
+    crashes: int = 0
+    freezes: int = 0
+    clock_steps: int = 0
+    store: float = 0.0
+    tools: float = 0.0
+    hints: float = 0.0
+    spell_s: float = 12.0
+
+    @classmethod
+    def calm(cls) -> Faults:
+        """Nothing goes wrong."""
+        return cls()
+
+    @classmethod
+    def one_crash(cls) -> Faults:
+        """One worker dies, at any await."""
+        return cls(crashes=1)
+
+    @classmethod
+    def everything(cls) -> Faults:
+        """All kinds, in the same schedule."""
+        return cls(crashes=2, freezes=1, clock_steps=1, store=0.05, tools=0.3, hints=0.2)
+
+    @classmethod
+    def parse(cls, text: str) -> Faults:
+        """Read what ``spell`` wrote, or the name of a preset: calm, one_crash, everything. Raises ValueError."""
+        presets = {"calm": cls.calm, "one_crash": cls.one_crash, "everything": cls.everything}
+        if text in presets:
+            return presets[text]()
+        known = {each.name: type(each.default) for each in fields(cls)}
+        given: dict[str, float | int] = {}
+        for part in text.split(","):
+            name, mark, value = part.strip().partition("=")
+            if not mark or name not in known:
+                raise ValueError(
+                    f"faults are one of {', '.join(presets)}, or name=value of {', '.join(known)}; not {part!r}"
+                )
+            given[name] = known[name](value)
+        return replace(cls(), **given)  # type: ignore[arg-type]
+
+    def spell(self) -> str:
+        """Write these faults so that ``parse`` reads them."""
+        given = [(each.name, getattr(self, each.name)) for each in fields(self)]
+        return ",".join(f"{name}={value}" for name, value in given)
+
+
+class Weather:
+    """Throws the dice for latencies and passing faults. ``calm`` ends the faults, not the latencies."""
+
+    def __init__(self, faults: Faults, random: Random) -> None:
+        self._faults = faults
+        self._draw = random.random
+        self.stormy = True
+
+    def calm(self) -> None:
+        """From now on nothing goes wrong by itself."""
+        self.stormy = False
+
+    def hop(self) -> float:
+        """Virtual seconds that one way takes: mostly none, so that the order alone is drawn; else some
+        milliseconds."""
+        draw = self._draw
+        return 0.02 * draw() ** 3 if draw() < _SLOW_SHARE else 0.0
+
+    def way(self) -> float:
+        """Virtual seconds that a request to the outside is under way."""
+        return 0.05 * self._draw() ** 2
+
+    def between(self, low: float, high: float) -> float:
+        """Draw a number of seconds."""
+        return low + (high - low) * self._draw()
+
+    def store_fault(self) -> StoreFault:
+        """What becomes of the next verb."""
+        share = self._faults.store
+        if not share or not self.stormy:
+            return "none"
+        draw = self._draw() / share
+        if draw >= 1:
+            return "none"
+        return "refused" if draw < 0.45 else "lost" if draw < 0.9 else "silent"
+
+    def tool_fault(self) -> ToolFault:
+        """What becomes of the next call to the tool service."""
+        share = self._faults.tools
+        if not share or not self.stormy:
+            return "none"
+        draw = self._draw() / share
+        return _TOOL_FAULTS[int(draw * len(_TOOL_FAULTS))] if draw < 1 else "none"
+
+    def hint_lost(self) -> bool:
+        """Whether the next wake-up hint gets lost."""
+        share = self._faults.hints
+        return bool(share) and self.stormy and self._draw() < share

@@ -1,0 +1,131 @@
+"""A world: one database, one tool service, one virtual clock, and the nodes that live there.
+
+Purpose: everything that a schedule needs in one place, made from one seed.
+
+Identity: the seed. Every generator in the world is made from it, so the same code under the same seed does
+the same things in the same order, in every process.
+
+Clock: the loop's. The database's clock is the world's; each node's wall clock can be stepped.
+
+Not covered: a world ends with ``close``; until then it keeps every coroutine that was started in it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Coroutine
+from contextvars import ContextVar
+from random import Random
+from typing import Any, TypeVar
+
+from outlast import clock
+from outlast.store.contract import Store
+from outlast.store.sqlite import SqliteStore
+from outlast.testing.simulation.loop import Node, Order, SimulationLoop
+from outlast.testing.simulation.node import NodeSeams, NodeStore
+from outlast.testing.simulation.service import TicketService
+from outlast.testing.simulation.weather import Faults, Weather
+
+T = TypeVar("T")
+TOPICS = ("queue", "events")
+
+_world: ContextVar[World] = ContextVar("outlast_simulation_world")
+
+
+def current_world() -> World:
+    """Answer the world whose code is running. Raises LookupError outside one."""
+    return _world.get()
+
+
+class Member:
+    """A node with what is its own: seams and a store. counted: see ``SimulationLoop.add_node``."""
+
+    __slots__ = ("node", "seams", "store")
+
+    def __init__(self, node: Node, seams: NodeSeams, store: NodeStore) -> None:
+        self.node = node
+        self.seams = seams
+        self.store = store
+
+
+class World:
+    """Make a world from a seed. faults: what may go wrong. order: see ``SimulationLoop``."""
+
+    def __init__(self, seed: int, *, faults: Faults | None = None, order: Order = "fifo") -> None:
+        self.seed = seed
+        self.loop = SimulationLoop(self.random("order"), order=order)
+        self.weather = Weather(faults or Faults.calm(), self.random("weather"))
+        self.lines: list[str] = []
+        self._members: list[Member] = []
+        self._enter(self.loop.root, "world")
+        # A copy, since a context cannot be entered twice and handles of the root node run in its own.
+        self.database_context = self.loop.root.context.copy()
+        self.database: Store = self.loop.root.context.run(SqliteStore, self.url)
+        self.service = TicketService(self, self.loop.add_node("service"))
+
+    url = "sqlite://:memory:"
+
+    def random(self, purpose: str) -> Random:
+        """Make a generator of its own for a purpose, from the world's seed."""
+        return Random(f"{self.seed}/{purpose}")
+
+    async def open(self) -> None:
+        """Make the database and let hints be heard; awaited on the world's own node."""
+        await self.database.migrate()
+        await self.database.open()
+        for topic in TOPICS:
+            self.start(self.loop.root, self._pass_on(topic), name=f"hints/{topic}")
+
+    def add(self, name: str, *, counted: bool = False) -> Member:
+        """Add a node with its own clocks, chance and way to the database."""
+        node = self.loop.add_node(name, counted=counted)
+        seams = self._enter(node, f"{name}/{node.index}")
+        member = Member(node, seams, NodeStore(self, name))
+        self._members.append(member)
+        return member
+
+    def _enter(self, node: Node, purpose: str) -> NodeSeams:
+        seams = NodeSeams(self.loop, self.random(purpose))
+        node.context.run(clock.install, seams)
+        node.context.run(_world.set, self)
+        return seams
+
+    def start(self, node: Node, work: Coroutine[Any, Any, T], *, name: str | None = None) -> Any:
+        """Start a coroutine on a node; answer its task."""
+        return self.loop.start(node, work, name=name)
+
+    # -- what nodes share -----------------------------------------------------------------------------------
+
+    def note(self, line: str) -> None:
+        """Write a line into the trace, with the virtual time."""
+        self.lines.append(f"{self.loop.time():.6f} {line}")
+
+    def hint(self, topic: str) -> None:
+        """Hint a topic to every node, as the database would."""
+        self.database.wakes.hint(topic)
+
+    async def _pass_on(self, topic: str) -> None:
+        """Carry the database's hints to the nodes."""
+        while True:
+            if await self.database.wakes.wait(topic, 3600.0):
+                for member in self._members:
+                    if not member.node.dead:
+                        member.store.wakes.hear(topic)
+
+    # -- the end --------------------------------------------------------------------------------------------
+
+    def digest(self) -> str:
+        """Answer the digest of everything that happened so far: whose turn it was, and every line."""
+        seen = hashlib.sha256(self.loop.trace)
+        seen.update("\n".join(self.lines).encode())
+        return seen.hexdigest()
+
+    def close(self) -> None:
+        """End the world: close what is left of its coroutines, then the database."""
+        self.loop.close()
+        closing = self.database.close()
+        try:
+            self.loop.root.context.run(closing.send, None)
+        except StopIteration:
+            return
+        closing.close()
