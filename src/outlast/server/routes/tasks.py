@@ -1,0 +1,237 @@
+"""Tasks: submit, list, read, wait, follow."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Header, Query, Request, Response
+
+from outlast.server import reading
+from outlast.server.problem import pointing
+from outlast.server.routes.asked import App, Caller, Ends, TaskId, answer, hold, refusals, root_of
+from outlast.server.schemas.fields import Name, TaskStateName
+from outlast.server.schemas.operations import OperationPage, operation_body
+from outlast.server.schemas.tasks import (
+    AttemptPage,
+    EventPage,
+    NewTask,
+    Task,
+    TaskPage,
+    TaskResult,
+    attempt_body,
+    event_body,
+    result_body,
+    summary_body,
+    task_body,
+    task_path,
+)
+from outlast.server.sse import EventStream
+from outlast.streams.tail import FINAL
+from outlast.views import TaskView
+
+router = APIRouter(route_class=reading.StrictRoute, tags=["tasks"])
+
+LIVE: Final = {"Retry-After": "1"}
+MAX_LEDGER: Final = 10_000
+
+Prefer = Annotated[
+    str | None,
+    Header(
+        description="`wait=N`: hold the answer up to N seconds (at most 60) for the task's end (RFC 7240)."
+    ),
+]
+
+
+def _described(header: str) -> dict[str, Any]:
+    return {"description": header, "schema": {"type": "string"}}
+
+
+@router.post(
+    "/tasks",
+    status_code=202,
+    response_model=Task,
+    responses={
+        200: {"model": Task, "description": "The task has ended within the wait that was asked for"},
+        202: {
+            "description": "The task is stored",
+            "headers": {
+                "Location": _described("Where the task is."),
+                "Retry-After": _described("Seconds to wait before asking for it."),
+                "Idempotent-Replayed": _described("`true` when this is the first task of the same key."),
+            },
+        },
+        **refusals(
+            "bad_json", "body_too_large", "unsupported_media_type", "invalid_request", "idempotency_conflict"
+        ),
+    },
+)
+async def submit_task(
+    body: NewTask,
+    request: Request,
+    app: App,
+    caller: Caller,
+    closing: Ends,
+    idempotency_key: Annotated[
+        str | None, Header(description="1 to 255 characters, bare or as a structured field string.")
+    ] = None,
+    prefer: Prefer = None,
+    traceparent: Annotated[str | None, Header(description="W3C Trace Context; goes with the task.")] = None,
+) -> Response:
+    """Accept a task: when this answers, it is stored.
+
+    The same Idempotency-Key with the same request answers the first task; with another request it is refused.
+    """
+    with pointing("/input"):
+        handle = await app.submit(
+            body.agent,
+            body.input,
+            key=reading.idempotency_key(request),
+            tenant=caller.tenant,
+            user=body.user,
+            pool=body.pool,
+            priority=body.priority,
+            deadline=body.deadline,
+            run_at=body.run_at,
+            version=body.version,
+            trace=reading.traceparent(request),
+        )
+    wait = reading.preferred_wait(request)
+    view = await hold(app, closing, await handle.get(), wait)
+    headers = {"Location": task_path(root_of(request), view.id)}
+    if handle.replayed:
+        headers["Idempotent-Replayed"] = "true"
+    if wait is not None:
+        headers["Preference-Applied"] = f"wait={wait}"
+    if view.ended_at is None:
+        headers |= LIVE
+    ended_in_time = wait is not None and view.ended_at is not None
+    return answer(task_body(view, root_of(request)), 200 if ended_in_time else 202, headers)
+
+
+@router.get("/tasks", response_model=TaskPage, responses=refusals("invalid_request"))
+async def list_tasks(
+    request: Request,
+    app: App,
+    caller: Caller,
+    state: Annotated[TaskStateName | None, Query(description="Only tasks in this state.")] = None,
+    agent: Annotated[Name | None, Query(description="Only tasks of this agent.")] = None,
+    before: Annotated[
+        str | None,
+        Query(description="Below this task: `next` of the page before.", pattern=r"^task_[0-9a-z]{26}$"),
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 50,
+) -> Response:
+    """List the tenant's tasks, newest first."""
+    views = await app.list(tenant=caller.tenant, state=state, agent=agent, before=before, limit=limit)
+    root = root_of(request)
+    following = views[-1].id if len(views) == limit else None
+    return answer({"items": [summary_body(view, root) for view in views], "next": following})
+
+
+@router.get(
+    "/tasks/{task}",
+    response_model=Task,
+    responses={
+        304: {"description": "It has not changed since the entity tag that was sent"},
+        **refusals("task_not_found"),
+    },
+)
+async def read_task(
+    request: Request,
+    app: App,
+    caller: Caller,
+    closing: Ends,
+    task: TaskId,
+    prefer: Prefer = None,
+    if_none_match: Annotated[str | None, Header(description="An entity tag that was seen.")] = None,
+) -> Response:
+    """Read a task as it stands."""
+    wait = reading.preferred_wait(request)
+    view = await hold(app, closing, await app.get(task, tenant=caller.tenant), wait)
+    headers = _state_headers(view, wait)
+    if reading.etag_matches(request, headers["ETag"]):
+        return Response(None, 304, {"Cache-Control": "private, no-cache", **headers})
+    return answer(task_body(view, root_of(request)), 200, headers)
+
+
+@router.get(
+    "/tasks/{task}/result",
+    response_model=TaskResult,
+    responses={
+        202: {"model": TaskResult, "description": "The task has not ended"},
+        **refusals("task_not_found"),
+    },
+)
+async def read_result(
+    request: Request, app: App, caller: Caller, closing: Ends, task: TaskId, prefer: Prefer = None
+) -> Response:
+    """Read how a task ended: 200 whether it succeeded, failed or was cancelled, which `state` says."""
+    wait = reading.preferred_wait(request)
+    view = await hold(app, closing, await app.get(task, tenant=caller.tenant), wait)
+    return answer(result_body(view), 202 if view.ended_at is None else 200, _state_headers(view, wait))
+
+
+@router.get(
+    "/tasks/{task}/events",
+    response_model=EventPage,
+    responses={
+        200: {
+            "description": "Events above the position; a stream (the default), or a page of JSON",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        },
+        204: {"description": "The final event has been seen; there is nothing more to come"},
+        **refusals("task_not_found", "invalid_request"),
+    },
+)
+async def follow_events(
+    request: Request,
+    app: App,
+    caller: Caller,
+    closing: Ends,
+    task: TaskId,
+    after: Annotated[int, Query(ge=0, le=2**53, description="Events with numbers above this.")] = 0,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Events in a page of JSON.")] = 500,
+    last_event_id: Annotated[
+        int | None, Header(alias="Last-Event-ID", ge=0, le=2**53, description="As `after`, and wins over it.")
+    ] = None,
+) -> Response:
+    """Follow a task's events: first what is kept, then what comes, to the final one."""
+    if last_event_id is not None:
+        after = last_event_id
+    view = await app.get(task, tenant=caller.tenant)
+    if reading.wants_json(request):
+        events = await app.stored_events(task, tenant=caller.tenant, after=after, limit=limit)
+        ended = events[-1].kind in FINAL if events else view.ended_at is not None and after >= view.last_event
+        reached = events[-1].number if events else after
+        return answer({"items": [event_body(event) for event in events], "next": None if ended else reached})
+    if view.ended_at is not None and after >= view.last_event:
+        return Response(None, 204)
+    following = app.events(task, tenant=caller.tenant, after=after)
+    return EventStream(following, closing, keep_alive_s=request.app.state.keep_alive_s)
+
+
+@router.get("/tasks/{task}/attempts", response_model=AttemptPage, responses=refusals("task_not_found"))
+async def list_attempts(app: App, caller: Caller, task: TaskId) -> Response:
+    """List a task's attempts, oldest first."""
+    await app.get(task, tenant=caller.tenant)
+    attempts = await app.attempts(task, tenant=caller.tenant)
+    return answer({"items": [attempt_body(attempt) for attempt in attempts], "next": None})
+
+
+@router.get("/tasks/{task}/operations", response_model=OperationPage, responses=refusals("task_not_found"))
+async def list_task_operations(request: Request, app: App, caller: Caller, task: TaskId) -> Response:
+    """List a task's ledger in order."""
+    await app.get(task, tenant=caller.tenant)
+    operations = await app.operations.list(task=task, tenant=caller.tenant, limit=MAX_LEDGER)
+    root = root_of(request)
+    return answer({"items": [operation_body(each, root) for each in operations], "next": None})
+
+
+def _state_headers(view: TaskView, wait: int | None) -> dict[str, str]:
+    # Every change of a task appends an event, so its last number and state tell representations apart.
+    headers = {"ETag": f'W/"{view.round}-{view.last_event}-{view.state}"'}
+    if view.ended_at is None:
+        headers |= LIVE
+    if wait is not None:
+        headers["Preference-Applied"] = f"wait={wait}"
+    return headers
