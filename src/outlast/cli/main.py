@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import outlast
-from outlast.cli import demo, migrate, worker
+from outlast.cli import demo, dev, migrate, operations, serve, tasks, worker
 from outlast.cli.failing import EXIT_HELP
 
 app = typer.Typer(
@@ -34,8 +34,10 @@ def _main(
     """Run AI-agent tasks that outlive their process."""
 
 
-for each in (demo.demo, worker.worker, migrate.migrate):
+for each in (dev.dev, demo.demo, serve.serve, worker.worker, migrate.migrate):
     app.command()(each)
+app.add_typer(tasks.app, name="tasks")
+app.add_typer(operations.app, name="operations")
 
 
 def main() -> None:

@@ -1,0 +1,228 @@
+"""``outlast tasks``: look at tasks, follow one, submit one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Annotated, Any, Literal
+
+import typer
+
+from outlast.cli import options
+from outlast.cli.direct import database, task_id
+from outlast.cli.failing import FAILED, OK, command
+from outlast.cli.loading import load_app
+from outlast.cli.printing import plain, say, say_fields, say_json, say_table
+from outlast.core import ids
+from outlast.errors import InvalidInput, InvalidKey, InvalidRequest
+from outlast.views import EventView, TaskView
+
+app = typer.Typer(no_args_is_help=True, help="Look at tasks, follow one, submit one.")
+
+State = Literal["queued", "running", "waiting", "succeeded", "failed", "cancelled"]
+TaskId = Annotated[str, typer.Argument(metavar="TASK", help="A task's id.")]
+
+
+@app.command("list")
+@command
+async def list_tasks(
+    state: Annotated[State | None, typer.Option(help="Only tasks in this state.")] = None,
+    agent: Annotated[str | None, typer.Option(help="Only tasks of this agent.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1_000, help="At most so many.")] = 50,
+    before: Annotated[str | None, typer.Option(help="Below this task's id, for the next page.")] = None,
+    tenant: options.Tenant = "default",
+    database_url: options.DatabaseUrl = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """List tasks, newest first.
+
+    Example: outlast tasks list --state failed --limit 10
+    """
+    ids.check_name(tenant, "tenant")
+    if agent is not None:
+        ids.check_name(agent, "agent")
+    if before is not None and ids.parse_id(before).prefix != ids.TASK:
+        raise InvalidKey("--before takes a task's id")
+    async with database(database_url) as outlast:
+        views = await outlast.list(tenant=tenant, state=state, agent=agent, before=before, limit=limit)
+    following = views[-1].id if len(views) == limit else None
+    if as_json:
+        say_json({"items": views, "next": following})
+        return
+    if not views:
+        say("no tasks")
+        return
+    say_table(
+        ["task", "agent", "state", "waits for", "attempts", "unknown", "submitted"],
+        [
+            [
+                view.id,
+                f"{view.agent}@{view.version}" if view.version else view.agent,
+                view.state,
+                view.reason,
+                view.attempts,
+                view.effects_open or "",
+                view.submitted_at,
+            ]
+            for view in views
+        ],
+    )
+    if following:
+        say(f"more: --before {following}")
+
+
+@app.command("show")
+@command
+async def show_task(
+    task: TaskId,
+    tenant: options.Tenant = "default",
+    database_url: options.DatabaseUrl = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show a task with its attempts and operations.
+
+    Example: outlast tasks show task_01jz8f5s9ve5ptq3mwr7n1k2bd
+    """
+    task_id(task)
+    ids.check_name(tenant, "tenant")
+    async with database(database_url) as outlast:
+        view = await outlast.get(task, tenant=tenant)
+        attempts = await outlast.attempts(task, tenant=tenant)
+        operations = await outlast.operations.list(task=task, tenant=tenant, limit=10_000)
+    if as_json:
+        say_json({"task": view, "attempts": attempts, "operations": operations})
+        return
+    _say_task(view)
+    if attempts:
+        say("")
+        say_table(
+            ["epoch", "worker", "version", "started", "ended", "end"],
+            [
+                [each.epoch, each.worker, each.version, each.started_at, each.ended_at, each.end or "running"]
+                for each in attempts
+            ],
+        )
+    if operations:
+        say("")
+        say_table(
+            ["operation", "kind", "name", "state", "attempt", "settled by"],
+            [
+                [each.key, each.kind, each.name, each.state, each.attempt or "", each.settled_by]
+                for each in operations
+            ],
+        )
+
+
+@app.command("watch")
+@command
+async def watch_task(
+    task: TaskId,
+    after: Annotated[int, typer.Option(min=0, help="Only events with numbers above this.")] = 0,
+    tenant: options.Tenant = "default",
+    database_url: options.DatabaseUrl = None,
+    as_json: options.AsJson = False,
+) -> int:
+    """Follow a task's events to its end; ends with 0 when it succeeded, 1 when it did not.
+
+    Example: outlast tasks watch task_01jz8f5s9ve5ptq3mwr7n1k2bd
+    """
+    task_id(task)
+    ids.check_name(tenant, "tenant")
+    async with database(database_url) as outlast:
+        async for event in outlast.events(task, tenant=tenant, after=after):
+            _say_event(event, as_json=as_json)
+        view = await outlast.get(task, tenant=tenant)
+    return OK if view.state == "succeeded" else FAILED
+
+
+@app.command("submit")
+@command
+async def submit_task(
+    target: options.Target,
+    agent: Annotated[str, typer.Argument(metavar="AGENT", help="A registered agent's name.")],
+    input: Annotated[
+        str,
+        typer.Option(
+            "--input", "-i", help="The agent's parameters as a JSON object; - reads them from stdin."
+        ),
+    ] = "{}",
+    key: Annotated[str | None, typer.Option(help="Idempotency key.")] = None,
+    user: Annotated[str | None, typer.Option(help="For whom, within the tenant.")] = None,
+    pool: Annotated[str | None, typer.Option(help="Which workers.")] = None,
+    priority: Annotated[int, typer.Option(help="Higher goes first, from -1000 to 1000.")] = 0,
+    deadline: Annotated[str | None, typer.Option(help="To be over by then: 30s, 10m, 1h30m.")] = None,
+    version: Annotated[str | None, typer.Option(help="The version to bind to.")] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for the end; 1 when it does not succeed.")
+    ] = False,
+    tenant: options.Tenant = "default",
+    database_url: options.DatabaseUrl = None,
+    as_json: options.AsJson = False,
+) -> int:
+    """Submit a task to an app's agent.
+
+    Example: outlast tasks submit app:app reimburse --input '{"invoice": "INV-102"}' --key inv-102
+    """
+    given = _input(input)
+    options.choose_database(database_url)
+    async with load_app(target) as outlast:
+        handle = await outlast.submit(
+            agent,
+            given,
+            key=key,
+            tenant=tenant,
+            user=user,
+            pool=pool,
+            priority=priority,
+            deadline=deadline,
+            version=version,
+        )
+        view = await (outlast.wait(handle.id, tenant=tenant) if wait else handle.get())
+    if as_json:
+        say_json({"task": view, "replayed": handle.replayed})
+    elif wait:
+        _say_task(view)
+    else:
+        say(view.id + (" (as before)" if handle.replayed else ""))
+    return FAILED if wait and view.state != "succeeded" else OK
+
+
+def _input(text: str) -> Any:
+    if text == "-":
+        text = sys.stdin.read()
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"--input is not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise InvalidRequest("--input is a JSON object: the agent's parameters by name")
+    return given
+
+
+def _say_task(view: TaskView) -> None:
+    waits = f" for {view.reason}" if view.reason else ""
+    say_fields(
+        [
+            ("task", view.id),
+            ("agent", f"{view.agent}@{view.version}" if view.version else view.agent),
+            ("state", view.state + waits),
+            ("attempts", view.attempts),
+            ("unknown", view.effects_open or None),
+            ("key", view.key),
+            ("user", view.user),
+            ("submitted", view.submitted_at),
+            ("ended", view.ended_at),
+            ("deadline", view.deadline_at),
+            ("input", view.input),
+            ("result", view.result),
+            ("error", view.error),
+        ]
+    )
+
+
+def _say_event(event: EventView, *, as_json: bool) -> None:
+    if as_json:
+        say_json(event)
+        return
+    data = "" if event.data in (None, {}) else plain(event.data)
+    say(f"{plain(event.at)}  {event.number:>4}  {event.kind:<22} {data}".rstrip())
