@@ -208,6 +208,12 @@ class SqliteStore:
             lambda tx: claiming.claim(tx, request, now), peek=lambda tx: claiming.peek(tx, request, now)
         )
 
+    async def reconcile(
+        self, session: str, held: Sequence[TaskRef], *, now: int | None = None
+    ) -> list[TaskRef]:
+        """Give back leases that a lost answer claimed; see ``Store.reconcile``."""
+        return await self._desk().write(lambda tx: claiming.reconcile(tx, session, held, now))
+
     async def load(self, tasks: Sequence[Claimed]) -> list[Loaded]:
         """Read inputs and journals; see ``Store.load``."""
         return await self._desk().read(lambda tx: claiming.load(tx, tasks))

@@ -1,4 +1,4 @@
-"""The verbs ``renew``, ``retire``, ``claim`` and ``load``.
+"""The verbs ``renew``, ``retire``, ``claim``, ``reconcile`` and ``load``.
 
 Turns: each tenant has a place in the taking of turns, kept on its lanes (``served``). The tenant with the
 lowest place is next and moves on by one part over its weight. A tenant that comes back after a pause starts
@@ -22,8 +22,9 @@ from outlast.store.records import (
     OperationRow,
     Renewed,
     SessionRenewal,
+    TaskRef,
 )
-from outlast.store.sqlite.heads import json_text
+from outlast.store.sqlite.heads import Head, json_text
 from outlast.store.sqlite.transaction import Row, Transaction
 
 TURN = 1_000_000
@@ -215,6 +216,29 @@ class _Turns:
     def back(self, tenant: _Tenant) -> None:
         self._count += 1
         heapq.heappush(self._order, (tenant.place, tenant.oldest, self._count, tenant))
+
+
+def reconcile(tx: Transaction, session: str, held: Sequence[TaskRef], now: int | None) -> list[TaskRef]:
+    """Give back the leases that a session's worker does not know of; see ``Store.reconcile``."""
+    at = tx.now(now)
+    known = {(one.tenant, one.task) for one in held}
+    given: list[TaskRef] = []
+    for tenant, task in tx.rows("session_leases", (session,)):
+        if (tenant, task) in known:
+            continue
+        head = Head.read(tx, tenant, task, at)
+        assert head is not None, "a lease has a head"
+        epoch = head.epoch
+        head.end_attempt("released")
+        # Raised, so that nothing that was begun under the lost answer is accepted.
+        head.epoch += 1
+        head.append("attempt.released", epoch=epoch)
+        head.enqueue()
+        head.append("task.queued", epoch=epoch)
+        head.save()
+        given.append(TaskRef(tenant=tenant, task=task))
+    tx.write_events()
+    return given
 
 
 def load(tx: Transaction, tasks: Sequence[Claimed]) -> list[Loaded]:

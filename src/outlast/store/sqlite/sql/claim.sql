@@ -1,4 +1,4 @@
--- renew, retire, claim, load: sessions, leases, and what a claimed task is loaded with.
+-- renew, retire, claim, reconcile, load: sessions, leases, and what a claimed task is loaded with.
 --
 -- Lock order: the file's one writer lock; load takes none.
 
@@ -25,6 +25,13 @@ where id = :session and not exists (select 1 from leases where leases.session = 
 -- name: drop_writers
 delete from writers
 where id = :session or (id >= :session || '/' and id < :session || '0');
+
+-- Read the leases of a session.
+-- name: session_leases
+select tenant, task
+from leases
+where session = :session
+order by tenant, task;
 
 -- Read every lane that holds something, hopping from lane to lane: the cost is that of the lanes, not of the
 -- backlog.
