@@ -63,7 +63,10 @@ async def dev(
         await changed(files)
         start_again()
     await outlast.open(migrate=True)
-    worker = outlast.worker(WorkerSettings(name="dev", slots=Settings().slots, grace_s=3.0))
+    settings = Settings()
+    worker = outlast.worker(
+        WorkerSettings(name="dev", slots=settings.slots, lease_s=settings.lease_s, grace_s=3.0)
+    )
 
     def stop() -> None:
         worker.stop()

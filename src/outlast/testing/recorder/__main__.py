@@ -1,4 +1,4 @@
-"""Run the Recorder: ``python -m outlast.testing.recorder --database FILE --port 0``."""
+"""Run the Recorder: ``python -m outlast.testing.recorder --port 9009``."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import asyncio
 import json
 import os
 import signal
+import tempfile
+from pathlib import Path
 
 from outlast.testing.recorder.ledger import Ledger
 from outlast.testing.recorder.service import Service
@@ -39,12 +41,14 @@ def main() -> None:
     """Serve until SIGTERM, SIGINT or, where asked for, the end of the standard input."""
     parser = argparse.ArgumentParser(prog="python -m outlast.testing.recorder", description=__doc__)
     parser.add_argument(
-        "--database", required=True, help="file of the log and the tickets; made when missing"
+        "--database", help="file of the log and the tickets; made when missing; a temporary one by default"
     )
     parser.add_argument("--port", type=int, default=0, help="TCP port on 127.0.0.1; 0 lets the system choose")
     parser.add_argument("--until-stdin-ends", action="store_true", help="stop when the standard input ends")
     options = parser.parse_args()
-    asyncio.run(_run(options.database, options.port, until_stdin_ends=options.until_stdin_ends))
+    with tempfile.TemporaryDirectory(prefix="outlast-recorder-") as folder:
+        database = options.database or str(Path(folder, "recorder.db"))
+        asyncio.run(_run(database, options.port, until_stdin_ends=options.until_stdin_ends))
 
 
 main()
