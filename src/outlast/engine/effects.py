@@ -35,7 +35,7 @@ from outlast.core.outcome import Failed, Outcome, Succeeded, Unknown
 from outlast.engine import settling
 from outlast.engine.registry import ToolSpec
 from outlast.engine.run import Outpaced, Run, Wait, event, failure
-from outlast.engine.steps import mismatch, recorded
+from outlast.engine.steps import known, recorded
 from outlast.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -80,11 +80,9 @@ async def call(run: Run, key: str, tool: ToolSpec, args: tuple[Any, ...], named:
     arguments = tool.signature.bind(args, named)
     plain = tool.signature.plain(arguments)
     request = canonical.fingerprint("tool", tool.name, plain)
-    row = run.rows.get(key)
-    if row is not None:
-        mismatch(run, row, "tool", tool.name, request)
-        if row.state in ("succeeded", "failed"):
-            return tool.signature.restore(recorded(run, row))
+    row = known(run, key, "tool", tool.name, request)
+    if row is not None and row.state in ("succeeded", "failed"):
+        return tool.signature.restore(recorded(run, row))
     under_way = run.open.get(key)
     if under_way is None:
         operation = Operation(
@@ -317,8 +315,8 @@ async def _record(run: Run, operation: Operation, outcome: Outcome, pause: float
     )
     recording = run.host.journal.submit(run, record)
     recording.add_done_callback(functools.partial(_recorded, run, operation, record))
-    # A success may still be on its way to disk while the agent goes on: whatever leaves the process next waits
-    # for it. What may lead to another send does not go on.
+    # A success may still be on its way to disk while the agent goes on: whatever leaves the process next
+    # waits for it. What may lead to another send does not go on.
     if text is None and await recording is not None:
         raise Outpaced(f"operation {operation.key}: its outcome came after its turn had passed")
     operation.turn += 1

@@ -128,11 +128,14 @@ class Run:
         self.tenant, self.task, self.epoch = claimed.tenant, claimed.task, claimed.epoch
         self.session_id = host.session.id
         self.rows: dict[str, OperationRow] = {row.key: row for row in loaded.operations}
+        self.bound: dict[str, str] = {}
+        """The request that each key stands for in this attempt."""
         self.position = max((row.position for row in loaded.operations), default=0)
         self.interruption: Interruption | None = None
         self.detail = ""
         self.sealed = False
         self.ended = False
+        self.returned = False
         self.open: dict[str, asyncio.Task[Any]] = {}
         self.critical: set[str] = set()
         self.stepping: set[str] = set()
@@ -224,7 +227,7 @@ class Run:
         """Seal the run for a reason; the first one counts, but faults of the journal override the rest."""
         if self.ended or self.interruption == "lost":
             return
-        if self.interruption is not None and kind not in ("lost", "unstorable"):
+        if (self.returned or self.interruption is not None) and kind not in ("lost", "unstorable"):
             return
         self.interruption, self.detail, self.sealed = kind, detail, True
         self._stop_timers()
@@ -233,7 +236,8 @@ class Run:
         for key, task in self.open.items():
             if key not in self.critical:
                 task.cancel()
-        if kind != "suspended" and self._main is not None:
+        # Once the agent has returned there is nothing left to cut, only an ending to bring to disk.
+        if kind != "suspended" and self._main is not None and not self.returned:
             self._main.cancel()
 
     def _arm_deadline(self) -> None:
@@ -308,7 +312,7 @@ class Run:
         probes.reach("worker.before_suspend")
         await self._end(ending)
         probes.reach("worker.after_suspend")
-        if self._main is not None:
+        if self._main is not None and not self.returned:
             self._main.cancel()
 
     # -- running --------------------------------------------------------------------------------------------
@@ -338,13 +342,7 @@ class Run:
             result = await self.spec.function(context, **arguments)
             ending = self._success(result)
         except asyncio.CancelledError:
-            if self._main is not None:
-                while self._main.cancelling():
-                    self._main.uncancel()
-            if self.interruption is None:
-                ending = self._failed(
-                    "cancelled_inside", "the agent's own code cancelled it", retryable=False
-                )
+            ending = self._failed("cancelled_inside", "the agent's own code cancelled it", retryable=False)
         except OperationError as error:
             ending = self._failed(
                 error.code,
@@ -358,6 +356,11 @@ class Run:
         # Agent code may raise anything; every kind of it ends the attempt, none may end the worker.
         except Exception as error:
             ending = self._failed("agent_error", text_of(error), retryable=True)
+        self.returned = True
+        await self._absorb_cancellation()
+        if self.interruption is not None:
+            # What the function answered or raised was made of operations that were cut; it is not its own.
+            ending = None
         try:
             await self._finish(ending)
         except LeaseLost:
@@ -369,13 +372,28 @@ class Run:
             for task in list(self.open.values()):
                 self.host.straggle(task)
 
+    async def _absorb_cancellation(self) -> None:
+        """Take a cancellation that the agent did not live to see, so that it does not cut the ending short.
+
+        An interruption from within the agent's own step is raised there and then, and is due once more at the
+        next await.
+        """
+        if self._main is None or not self._main.cancelling():
+            return
+        try:
+            await asyncio.sleep(0)
+        except asyncio.CancelledError:
+            pass
+        while self._main.cancelling():
+            self._main.uncancel()
+
     async def _finish(self, ending: EndAttempt | None) -> None:
         if self.interruption in ("lost", "suspended"):
             return
         await self._drain_calls()
         if self.interruption == "lost":
             return
-        if ending is None:
+        if ending is None or self.interruption == "unstorable":
             ending = self._interrupted()
         probes.reach("worker.before_end")
         try:

@@ -29,6 +29,7 @@ from outlast.errors import (
     AmbiguousOperation,
     DeadlineExceeded,
     InvalidRequest,
+    OperationConflict,
     OperationError,
     ResultUnstorable,
     StepFailed,
@@ -68,10 +69,23 @@ def _restore(function: Callable[..., Any], result: Any) -> Any:
     return result if adapter is None or result is None else adapter.validate_python(result)
 
 
-def mismatch(run: Run, row: OperationRow, kind: str, name: str, request: str) -> None:
-    """Stop the task for an operator if the journal holds another request under this key."""
-    if row.request == request and row.kind == kind and row.name == name:
-        return
+def known(run: Run, key: str, kind: str, name: str, request: str) -> OperationRow | None:
+    """Answer what is on record under a key, and bind the key to this request for this attempt.
+
+    Raises OperationConflict when this attempt used the key for another request before: then the agent's code
+    is wrong in itself, and every replay says so. When it is the journal that holds another request, the task
+    stops for an operator.
+    """
+    row = run.rows.get(key)
+    bound = run.bound.get(key)
+    if bound is not None and bound != request:
+        raise OperationConflict(
+            f"operation key {key!r} of task {run.task} was used for another request before; give each request"
+            " a key of its own"
+        )
+    if row is None or (row.request == request and row.kind == kind and row.name == name):
+        run.bound[key] = request
+        return row
     run.interrupt(
         "mismatched",
         f"operation {row.key}: the journal holds {row.kind} {row.name} ({row.request}), the code asks for"
@@ -109,15 +123,11 @@ async def step(
     """Run a step, or answer it from the journal."""
     run.check()
     request = request_of(name, args, named)
-    row = run.rows.get(key)
-    if row is not None:
-        mismatch(run, row, "step", name, request)
-        if row.state in ("succeeded", "failed"):
-            return _restore(function, recorded(run, row))
+    row = known(run, key, "step", name, request)
+    if row is not None and row.state in ("succeeded", "failed"):
+        return _restore(function, recorded(run, row))
     if key in run.stepping:
-        raise AmbiguousOperation(
-            f"operation key {key!r} is under way already; give each call a key of its own"
-        )
+        raise _under_way(key)
     run.stepping.add(key)
     run.active += 1
     position = row.position if row is not None else run.next_position()
@@ -172,6 +182,10 @@ async def step(
     return _restore(function, plain)
 
 
+def _under_way(key: str) -> AmbiguousOperation:
+    return AmbiguousOperation(f"operation key {key!r} is under way already; give each call a key of its own")
+
+
 def _fail(
     run: Run,
     key: str,
@@ -209,9 +223,8 @@ def reading(run: Run, key: str, name: str, make: Callable[[], Any]) -> Any:
     """Record a reading of the clock, of chance, or a new id; answer the same on replay."""
     run.check()
     request = request_of(name, (), {})
-    row = run.rows.get(key)
+    row = known(run, key, "value", name, request)
     if row is not None:
-        mismatch(run, row, "value", name, request)
         return recorded(run, row)
     value = make()
     run.append(
@@ -231,21 +244,25 @@ def reading(run: Run, key: str, name: str, make: Callable[[], Any]) -> Any:
 async def emit(run: Run, key: str, kind: str, data: Any) -> None:
     """Append an event once, however often the agent's function runs."""
     run.check()
-    if run.rows.get(key) is not None:
+    # What it says may be another thing on a replay, such as a time; what was said stands.
+    request = request_of("emit", (), {})
+    if known(run, key, "value", "emit", request) is not None:
         return
     text = values.encode(values.normalise(data), what=f"the data of event {kind}")
-    await run.host.journal.room()
+    position = run.next_position()
+    run.remember(key, position, "value", "emit", "succeeded", request)
     run.append(
         RecordOperation(
             key=key,
-            position=run.next_position(),
+            position=position,
             kind="value",
             name="emit",
             state="succeeded",
-            request=request_of("emit", (), {}),
+            request=request,
             events=(NewEvent(kind=kind, data=text),),
         )
     )
+    await run.host.journal.room()
 
 
 async def sleep(run: Run, key: str, due_in_us: int | None, due_at: int | None) -> None:
@@ -255,10 +272,11 @@ async def sleep(run: Run, key: str, due_in_us: int | None, due_at: int | None) -
     request = canonical.fingerprint(
         kind, "sleep", {"in": due_in_us, "at": None if due_at is None else str(due_at)}
     )
-    row = run.rows.get(key)
+    row = known(run, key, kind, "sleep", request)
+    if key in run.waits:
+        raise _under_way(key)
     now = run.host.session.database_now()
     if row is not None:
-        mismatch(run, row, kind, "sleep", request)
         if row.state == "succeeded":
             return
         left_us = (row.due_at or now) - now
@@ -297,3 +315,4 @@ async def sleep(run: Run, key: str, due_in_us: int | None, due_at: int | None) -
             events=(event("operation.succeeded", operation=key, kind=kind, name="sleep"),),
         )
     )
+    run.remember(key, position, kind, "sleep", "succeeded", request)
