@@ -18,7 +18,7 @@ from outlast import clock, probes
 from outlast.core import canonical, ids, values
 from outlast.core.durations import Duration, microseconds
 from outlast.engine.registry import Registry
-from outlast.errors import InvalidInput, InvalidRequest, StoreUnavailable
+from outlast.errors import InvalidInput, InvalidRequest, StoreUnavailable, Unserializable
 from outlast.store.contract import Store
 from outlast.store.records import ANY_VERSION, Submission, Submitted
 
@@ -99,9 +99,14 @@ def _digest(request: Request, plain: Any) -> str:
         "deadline": None if request.deadline is None else str(request.deadline),
         "run_at": None if request.run_at is None else request.run_at.isoformat(),
     }
-    return canonical.digest(
-        {"agent": request.agent, "version": request.version, "input": plain, "options": options}
-    )
+    try:
+        return canonical.digest(
+            {"agent": request.agent, "version": request.version, "input": plain, "options": options}
+        )
+    except Unserializable as error:
+        # Into the input, as in every other refusal of one.
+        error.pointer = error.pointer.removeprefix("/input")
+        raise
 
 
 class Submitter:
