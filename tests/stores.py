@@ -16,9 +16,20 @@ import asyncpg
 import pytest
 
 from outlast.store.contract import Store
+from outlast.testing.servers import EmbeddedPostgres
 from outlast.testing.store_suite.scene import Backdoor, Reopen
 
-__all__ = ["STORES", "backdoor", "database_url", "new_store", "reopen", "store", "store_kind"]
+__all__ = [
+    "STORES",
+    "backdoor",
+    "database_url",
+    "emptied_postgres_url",
+    "new_store",
+    "reopen",
+    "shared_postgres_url",
+    "store",
+    "store_kind",
+]
 
 STORES = ("sqlite-file", "sqlite-memory", "postgres")
 
@@ -119,12 +130,41 @@ def store_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+@pytest.fixture(scope="session")
+def shared_postgres_url(postgres_server: EmbeddedPostgres, postgres_template: str) -> str:
+    """A migrated database that tests use one after the other, emptied in between: faster than new ones."""
+    return postgres_server.create_database("outlast_shared", template=postgres_template)
+
+
+@pytest.fixture
+async def emptied_postgres_url(shared_postgres_url: str) -> str:
+    """The URL of a PostgreSQL database that is this test's own while it runs, migrated and without rows."""
+    connection = await asyncpg.connect(shared_postgres_url)
+    try:
+        tables = await connection.fetch(
+            "select tablename from pg_tables where schemaname = 'outlast' and tablename <> 'migrations'"
+        )
+        names = ", ".join(f"outlast.{row['tablename']}" for row in tables)
+        await connection.execute("set lock_timeout = '20s'")
+        await connection.execute(f"truncate {names} restart identity")
+        # Some tests edit the schema's own records.
+        await connection.execute(
+            "create table if not exists public.migrations_as_they_were as table outlast.migrations;"
+            " delete from outlast.migrations;"
+            " insert into outlast.migrations select * from public.migrations_as_they_were"
+        )
+    finally:
+        await connection.close(timeout=10)
+    return shared_postgres_url
+
+
 @pytest.fixture
 def database_url(store_kind: str, request: pytest.FixtureRequest) -> str:
     """The URL of a database of this test's own; nothing need be in it yet."""
     if store_kind == "sqlite-memory":
         return MEMORY
-    return str(request.getfixturevalue({"sqlite-file": "sqlite_url", "postgres": "postgres_url"}[store_kind]))
+    fixture = {"sqlite-file": "sqlite_url", "postgres": "emptied_postgres_url"}[store_kind]
+    return str(request.getfixturevalue(fixture))
 
 
 MEMORY = "sqlite://:memory:"

@@ -274,7 +274,8 @@ class TestDeadlines:
         assert json.loads(task.error)["message"]
         [result] = await scene.rows("results", record)
         assert (result["state"], result["error"], result["round"]) == ("failed", task.error, ROUND)
-        for table in ("leases", "queue", "timers"):
+        # A queue entry may stay behind; whoever claims in that lane passes over it and takes it away.
+        for table in ("leases", "timers"):
             assert await scene.rows(table, record) == [], table
         event = (await scene.events(record))[-1]
         assert (event.kind, event.at) == ("task.failed", scene.now)
@@ -294,6 +295,7 @@ class TestDeadlines:
             await scene.session(), pools=[record.pool], serves=[Serves(agent=record.agent, version="v")]
         )
         assert reply.claims == ()
+        assert await scene.rows("queue", record) == []
 
     @pytest.mark.parametrize("reason", ["timer", "operator", "reconciliation"])
     async def test_fails_a_waiting_task(self, scene: Scene, reason: str) -> None:
