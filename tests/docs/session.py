@@ -1,0 +1,92 @@
+"""Run what a page shows: Python with ``await`` at the top, and our command line, in one folder."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import inspect
+import io
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.docs.blocks import Block, Page
+from tests.docs.lines import lines
+from typer.testing import CliRunner
+
+from outlast.cli.main import app as cli
+
+TICKETS = "http://127.0.0.1:9009"
+"""Where the pages' ticket service is; each test puts its own Recorder in its place."""
+DATABASE = "postgresql://outlast:secret@db.internal/outlast"
+"""Where the pages' PostgreSQL is."""
+SERVING = frozenset({"dev", "serve", "worker"})
+"""Commands that go on until they are stopped; what the pages say of them is tested elsewhere."""
+
+
+class Session:
+    """The blocks of one name on one page. places: what to put in the place of the pages' addresses."""
+
+    def __init__(self, page: Page, name: str, folder: Path, places: dict[str, str]) -> None:
+        self._page, self._name, self._folder, self._places = page, name, folder, places
+        self._printed = io.StringIO()
+        self.names: dict[str, Any] = {"__name__": "__page__"}
+
+    def run(self) -> None:
+        """Run every block in order. Raises what a block raises, with its line in the page."""
+        for path, text in self._page.files().items():
+            file = self._folder / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(self._here(text), encoding="utf-8")
+        before = set(sys.modules)
+        try:
+            with asyncio.Runner() as runner:
+                for block in self._page.blocks:
+                    if block.name == self._name and block.marker in ("run", "prints"):
+                        self._one(runner, block)
+        finally:
+            for name in set(sys.modules) - before:
+                if str(getattr(sys.modules[name], "__file__", "")).startswith(str(self._folder)):
+                    del sys.modules[name]
+
+    def _here(self, text: str) -> str:
+        for shown, real in self._places.items():
+            text = text.replace(shown, real)
+        return text
+
+    def _one(self, runner: asyncio.Runner, block: Block) -> None:
+        match block.marker, block.kind:
+            case "run", "python":
+                # Line numbers of the page, so that a traceback leads to the block.
+                source = "\n" * (block.line - 1) + self._here(block.text)
+                code = compile(source, block.page, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+                runner.run(self._evaluate(code))
+            case "run", "console":
+                for line in lines(self._here(block.text), **self._texts()):
+                    if line.program == "outlast" and line.words[1] not in SERVING:
+                        runner.run(asyncio.to_thread(self._command, line.words, block))
+            case "prints", _:
+                expected = re.escape(self._here(block.text).strip()).replace("…", ".*?")
+                seen = "\n".join(text.rstrip() for text in self._printed.getvalue().strip().splitlines())
+                assert re.fullmatch(expected, seen, re.DOTALL), f"{block.where} prints:\n{seen}"
+                self._printed = io.StringIO()
+            case _:
+                raise AssertionError(f"{block.where}: nobody knows how to run a block of {block.kind!r}")
+
+    async def _evaluate(self, code: Any) -> None:
+        with contextlib.redirect_stdout(self._printed):
+            result = eval(code, self.names)
+            if inspect.iscoroutine(result):
+                await result
+
+    def _command(self, words: tuple[str, ...], block: Block) -> None:
+        answer = CliRunner().invoke(cli, list(words[1:]), prog_name="outlast")
+        shown = f"{block.where}: {shlex.join(words)}\n{answer.output}"
+        assert answer.exit_code == 0, f"{shown}\n{answer.exception!r}"
+        self._printed.write(answer.stdout)
+
+    def _texts(self) -> dict[str, str]:
+        return {name: value for name, value in self.names.items() if isinstance(value, str)}
