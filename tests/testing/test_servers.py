@@ -16,7 +16,7 @@ ORPHAN = """
 import sys, time
 from outlast.testing.servers import EmbeddedPostgres
 server = EmbeddedPostgres(durable=False)
-print(server._folder, flush=True)
+print(server._folder, server._data, flush=True)
 time.sleep(600)
 """
 
@@ -62,6 +62,7 @@ def test_stop_removes_everything_and_can_be_repeated() -> None:
     server.stop()
     server.stop()
     assert not server._folder.exists()
+    assert not server._data.exists()
     with pytest.raises(ServerError):
         server.sql("select 1")
 
@@ -77,12 +78,13 @@ def test_the_server_ends_with_the_process_that_made_it(ending: signal.Signals) -
         [sys.executable, "-c", ORPHAN], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     assert maker.stdout is not None
-    folder = Path(maker.stdout.readline().decode().strip())
-    assert (folder / "data" / "postmaster.pid").exists()
+    folder, data = map(Path, maker.stdout.readline().decode().split())
+    assert (data / "postmaster.pid").exists()
     maker.send_signal(ending)
     maker.wait()
     maker.stdout.close()
     assert _gone(folder)
+    assert not data.exists()
 
 
 def test_a_fresh_database_is_empty(bare_postgres_url: str, postgres_server: EmbeddedPostgres) -> None:
