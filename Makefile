@@ -46,7 +46,7 @@ bench: $(STAMP)  ## Run the benchmarks
 # that waited finds the stamp fresh.
 $(STAMP): pyproject.toml constraints.txt
 	@mkdir -p $(VENV); \
-	if command -v flock >/dev/null; then exec 9>$(VENV)/.lock; flock 9; fi; \
+	if command -v flock >/dev/null; then exec 9>$(STAMP).lock; flock 9; fi; \
 	if [ $@ -nt pyproject.toml ] && [ $@ -nt constraints.txt ]; then exit 0; fi; \
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo "Outlast needs Python 3.11 or newer: set PYTHON=... to one." >&2; exit 1; }; \
