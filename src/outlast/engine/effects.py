@@ -55,6 +55,31 @@ DECLINED = frozenset({"rejected", "invalid", "forbidden", "conflict"})
 
 
 @dataclass(slots=True)
+class Series:
+    """Where an operation stands in its retry policy; it outlives the run, with the record of each attempt.
+
+    tries: sends so far. began_at: the first of them. again_at: when the next may be made, None when there may
+    be none. Instants are the database's, in microseconds.
+    """
+
+    tries: int = 0
+    began_at: int = 0
+    again_at: int | None = 0
+
+    @classmethod
+    def of(cls, row: OperationRow | None) -> Series:
+        """Read what the last attempt left on record; a new series where it left nothing."""
+        if row is None or row.error is None or row.state not in ("planned", "unknown"):
+            return cls()
+        kept = values.decode(row.error).get("series")
+        return cls() if kept is None else cls(tries=kept[0], began_at=kept[1], again_at=kept[2])
+
+    def kept(self) -> list[int | None]:
+        """Answer it as it is stored."""
+        return [self.tries, self.began_at, self.again_at]
+
+
+@dataclass(slots=True)
 class Operation:
     """One call as this run sees it; attempt and turn mirror the row on disk."""
 
@@ -70,8 +95,11 @@ class Operation:
     state: str
     epoch: int
     first_intent_at: int | None
-    earlier_open: bool
+    series: Series
+    earlier_open: bool = False
     """Whether an earlier attempt ended as unknown and nothing has said since whether it acted."""
+    resend: str | None = None
+    """Why an unknown may be sent again; put on record together with the next intent, never before it."""
 
 
 async def call(run: Run, key: str, tool: ToolSpec, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -98,6 +126,7 @@ async def call(run: Run, key: str, tool: ToolSpec, args: tuple[Any, ...], named:
             state=row.state if row is not None else "planned",
             epoch=row.epoch if row is not None else run.epoch,
             first_intent_at=row.first_intent_at if row is not None else None,
+            series=Series.of(row),
             earlier_open=row is not None and _left_open(row),
         )
         run.active += 1
@@ -107,11 +136,11 @@ async def call(run: Run, key: str, tool: ToolSpec, args: tuple[Any, ...], named:
 
 
 def _left_open(row: OperationRow) -> bool:
-    """Whether a planned operation was put back by a resend after an unknown."""
+    """Answer whether a planned operation was put back by a resend after an unknown."""
     return (
         row.state == "planned"
         and row.error is not None
-        and bool(values.decode(row.error).get("earlier_open"))
+        and values.decode(row.error).get("code") == settling.RESENT
     )
 
 
@@ -135,97 +164,106 @@ async def _perform(run: Run, operation: Operation) -> Any:
 
 
 async def _attempts(run: Run, operation: Operation) -> Any:
-    began = clock.monotonic()
-    tries = 0
-    # How long to wait before a resend that settling allows; None when there may be no further send.
-    pause: float | None = 0.0
     while True:
         if operation.state in ("running", "unknown"):
             # An intent without an outcome: an earlier attempt's, or one that just ended as unknown.
-            settled = await settling.settle(run, operation, may_send=pause is not None)
+            settled = await settling.settle(run, operation, pause_us=_pause_us(run, operation))
             if isinstance(settled, Succeeded):
                 return settled.result
             if settled is settling.PERSON:
                 await _wait_for_person(run, operation)
-            if pause:
-                await _back_off(run, operation, pause)
+        await _back_off(run, operation)
         run.check()
-        tries += 1
-        outcome, pause = await _attempt(run, operation, tries, began)
+        outcome = await _attempt(run, operation)
         if isinstance(outcome, Succeeded):
             return outcome.result
         if run.sealed:
             raise asyncio.CancelledError
-        if isinstance(outcome, Failed):
-            if pause is None:
-                raise _error(run, operation, outcome)
-            await _back_off(run, operation, pause)
-            pause = 0.0
+        if operation.state == "failed":
+            assert isinstance(outcome, Failed)
+            raise _error(run, operation, outcome)
 
 
-async def _attempt(run: Run, operation: Operation, tries: int, began: float) -> tuple[Outcome, float | None]:
-    """Commit the intent, call, record the outcome; between the first and the last nothing cuts it short.
-
-    Answers the outcome and the seconds to wait before another attempt, None when there may be none.
-    """
-    tool = operation.tool
+async def _attempt(run: Run, operation: Operation) -> Outcome:
+    """Commit the intent, call, record the outcome; between the first and the last nothing cuts it short."""
+    tool, series = operation.tool, operation.series
     run.critical.add(operation.key)
     try:
         probes.reach("effects.before_intent")
-        refused = await run.commit(
-            CommitIntent(
-                key=operation.key,
-                position=operation.position,
-                kind="tool",
-                name=tool.name,
-                request=operation.request,
-                decision=operation.decision,
-                effect=tool.effect,
-                arguments=operation.text,
-                timeout_us=tool.timeout_us,
-                attempt=operation.attempt,
-                turn=operation.turn,
-                events=(
-                    event(
-                        "operation.started",
-                        operation=operation.key,
-                        kind="tool",
-                        name=tool.name,
-                        effect=tool.effect,
-                        attempt=operation.attempt + 1,
-                        idempotency_key=f"{run.task}:{operation.key}",
-                    ),
-                ),
-            )
-        )
-        if refused == "deadline":
-            raise DeadlineExceeded(
-                f"operation {operation.key} of task {run.task} was not started: its time is over"
-            )
-        if refused is not None:
-            raise Outpaced(f"operation {operation.key}: the intent was refused ({refused})")
-        operation.attempt += 1
-        operation.turn += 1
-        operation.state, operation.epoch = "running", run.epoch
-        if operation.first_intent_at is None:
-            operation.first_intent_at = run.host.session.database_now()
+        await _intend(run, operation)
         probes.reach("effects.after_intent")
-        if run.sealed and run.interruption != "lost":
+        if run.sealed:
             outcome: Outcome = Failed(
                 kind="not_sent", reason="the attempt ended before the call", retryable=True
             )
+            # It was not tried, so it does not count.
+            series.tries, series.again_at = series.tries - 1, 0
         else:
             outcome = await _body(run, operation)
-        if isinstance(outcome, Unknown) and not changes_something(tool.effect):
-            outcome = Failed(kind="not_sent", reason=outcome.reason, retryable=True)
-        pause = _pause(operation, outcome, tries, clock.monotonic() - began)
-        if operation.earlier_open and isinstance(outcome, Failed) and pause is None:
+            if isinstance(outcome, Unknown) and not changes_something(tool.effect):
+                outcome = Failed(kind="not_sent", reason=outcome.reason, retryable=True)
+            series.again_at = _again_at(run, operation, outcome)
+        if operation.earlier_open:
             # This send did nothing, or was declined; the earlier one, of which nobody knows, may have acted.
             outcome = of_resend(outcome)
         probes.reach("effects.before_outcome")
-        return await _record(run, operation, outcome, pause), pause
+        return await _record(run, operation, outcome)
     finally:
         run.critical.discard(operation.key)
+
+
+async def _intend(run: Run, operation: Operation) -> None:
+    """Commit the intent of the next attempt. Raises LeaseLost, Outpaced, DeadlineExceeded."""
+    tool, series = operation.tool, operation.series
+    resent = operation.resend is not None
+    if operation.resend is not None:
+        # In one batch with the intent, so that nothing can come between them: until then it stays unknown.
+        run.append(settling.resent(run, operation, operation.resend))
+        operation.turn += 1
+        operation.earlier_open = changes_something(tool.effect)
+    refused = await run.commit(
+        CommitIntent(
+            key=operation.key,
+            position=operation.position,
+            kind="tool",
+            name=tool.name,
+            request=operation.request,
+            decision=operation.decision,
+            effect=tool.effect,
+            arguments=operation.text,
+            timeout_us=tool.timeout_us,
+            attempt=operation.attempt,
+            turn=operation.turn,
+            events=(
+                event(
+                    "operation.started",
+                    operation=operation.key,
+                    kind="tool",
+                    name=tool.name,
+                    effect=tool.effect,
+                    attempt=operation.attempt + 1,
+                    idempotency_key=f"{run.task}:{operation.key}",
+                ),
+            ),
+        )
+    )
+    if refused == "deadline":
+        if resent:
+            await settling.still_unknown(run, operation)
+        raise DeadlineExceeded(
+            f"operation {operation.key} of task {run.task} was not started: its time is over"
+        )
+    if refused is not None:
+        raise Outpaced(f"operation {operation.key}: the intent was refused ({refused})")
+    now = run.host.session.database_now()
+    operation.attempt += 1
+    operation.turn += 1
+    operation.state, operation.epoch, operation.resend = "running", run.epoch, None
+    if operation.first_intent_at is None:
+        operation.first_intent_at = now
+    if not series.tries:
+        series.began_at = now
+    series.tries += 1
 
 
 async def _body(run: Run, operation: Operation) -> Outcome:
@@ -249,6 +287,8 @@ async def _body(run: Run, operation: Operation) -> Outcome:
     )
     limit = asyncio.timeout(timeout_s)
     try:
+        # Not every tool asks before it sends, so it is asked here as well.
+        run.guard()
         async with limit:
             result = await tool.function(tool_call, **operation.arguments)
     except asyncio.CancelledError as error:
@@ -276,7 +316,7 @@ def plain_result(what: str, result: Any) -> tuple[Any, str | None, str | None]:
         )
 
 
-async def _record(run: Run, operation: Operation, outcome: Outcome, pause: float | None) -> Outcome:
+async def _record(run: Run, operation: Operation, outcome: Outcome) -> Outcome:
     """Put an outcome on record; a failure that is to be tried again goes back to planned.
 
     After the lease is lost it becomes evidence instead. Raises LeaseLost.
@@ -289,11 +329,16 @@ async def _record(run: Run, operation: Operation, outcome: Outcome, pause: float
             plain, text, error = plain_result(f"the result of tool {tool.name}", outcome.result)
             outcome, state = Succeeded(result=plain, remote_id=outcome.remote_id), "succeeded"
         case Failed():
-            state = "failed" if pause is None else "planned"
-            error = _error_text(outcome, earlier_open=operation.earlier_open)
+            state = "failed" if operation.series.again_at is None else "planned"
+            error = _error_text(outcome, None if state == "failed" else operation.series)
         case Unknown():
             state = "unknown"
-            error = failure("unknown", outcome.clue or outcome.reason, reason=outcome.reason)
+            error = failure(
+                "unknown",
+                outcome.clue or outcome.reason,
+                reason=outcome.reason,
+                series=operation.series.kept(),
+            )
     word = "retrying" if state == "planned" else state
     record = RecordOutcome(
         key=operation.key,
@@ -376,11 +421,11 @@ def _late(run: Run, operation: Operation, record: RecordOutcome) -> None:
     )
 
 
-def _error_text(outcome: Failed, *, earlier_open: bool) -> str:
+def _error_text(outcome: Failed, series: Series | None) -> str:
     code = ToolRejected.code if outcome.kind in DECLINED else ToolFailed.code
     more: dict[str, Any] = {} if outcome.status is None else {"status": outcome.status}
-    if earlier_open:
-        more["earlier_open"] = True
+    if series is not None:
+        more["series"] = series.kept()
     return failure(code, outcome.reason, reason=outcome.kind, retryable=outcome.retryable, **more)
 
 
@@ -394,17 +439,30 @@ def _error(run: Run, operation: Operation, outcome: Failed) -> OperationError:
     )
 
 
-def _pause(operation: Operation, outcome: Outcome, tries: int, elapsed_s: float) -> float | None:
-    """Seconds to wait before another attempt, or None when there may be none."""
+def _again_at(run: Run, operation: Operation, outcome: Outcome) -> int | None:
+    """Answer when another attempt may be made, None when there may be none."""
     if isinstance(outcome, Succeeded) or (isinstance(outcome, Failed) and not outcome.retryable):
         return None
+    series, now = operation.series, run.host.session.database_now()
     asked = outcome.retry_after_s if isinstance(outcome, Failed) else None
-    delay = retry.next_delay(operation.tool.retry, tries - 1, elapsed_s, clock.uniform(), asked)
-    return None if isinstance(delay, retry.Stop) else delay
+    elapsed_s = max(0.0, (now - series.began_at) / 1_000_000)
+    delay = retry.next_delay(operation.tool.retry, series.tries - 1, elapsed_s, clock.uniform(), asked)
+    return None if isinstance(delay, retry.Stop) else now + int(delay * 1_000_000)
 
 
-async def _back_off(run: Run, operation: Operation, delay_s: float) -> None:
-    """Wait before the next attempt; a long wait gives up the slot."""
+def _pause_us(run: Run, operation: Operation) -> int | None:
+    """Answer the microseconds to wait before another attempt, None when there may be none."""
+    if operation.series.again_at is None:
+        return None
+    return max(0, operation.series.again_at - run.host.session.database_now())
+
+
+async def _back_off(run: Run, operation: Operation) -> None:
+    """Wait until the next attempt may be made; a long wait gives up the slot."""
+    pause_us = _pause_us(run, operation)
+    if not pause_us:
+        return
+    delay_s = pause_us / 1_000_000
     run.active -= 1
     run.begin_wait(operation.key, Wait(reason="timer", due=clock.monotonic() + delay_s, stored=False))
     try:

@@ -25,13 +25,15 @@ from outlast.core.operation import AFTER_UNKNOWN
 from outlast.core.outcome import Succeeded
 from outlast.engine.run import MAX_ERROR_TEXT, Outpaced, Run, event, failure
 from outlast.errors import InvalidRequest
-from outlast.store.records import NewEvent, Note, RecordOutcome, TakeTurn
+from outlast.store.records import NewEvent, Note, RecordOperation, RecordOutcome, TakeTurn
 from outlast.tools.call import ToolCall
 
 if TYPE_CHECKING:
     from outlast.engine.effects import Operation
 
 FIND_TIMEOUT_S: Final = 30.0
+RESENT: Final = "resent"
+"""Code on the record of a planned operation whose earlier attempt is still unknown."""
 
 
 class _Sign:
@@ -42,7 +44,7 @@ class _Sign:
 
 
 SEND: Final = _Sign("send")
-"""Send again under the same key; the row is planned."""
+"""Send again under the same key; the row stays unknown until the next intent."""
 PERSON: Final = _Sign("person")
 """Nothing more can be done without a person; the row is unknown and in the reconciliation queue."""
 
@@ -66,17 +68,18 @@ class NoEvidence:
     reason: str
 
 
-async def settle(run: Run, operation: Operation, *, may_send: bool) -> Succeeded | _Sign:
+async def settle(run: Run, operation: Operation, *, pause_us: int | None) -> Succeeded | _Sign:
     """Settle one open attempt by the rules of its effect class.
 
-    may_send: whether the retry policy still allows a send. Raises LeaseLost.
+    pause_us: how long the retry policy wants to wait before another send, None where it allows none. Raises
+    LeaseLost, Outpaced.
     """
     tool = operation.tool
     rule = AFTER_UNKNOWN[tool.effect]
     run.critical.add(operation.key)
     try:
-        if rule.call_again and may_send:
-            await _resend(run, operation, f"{tool.effect}: may be called again")
+        if rule.call_again and pause_us is not None:
+            operation.resend = f"{tool.effect}: may be called again"
             return SEND
         await _take_turn(run, operation)
         if rule.may_ask and tool.find is not None:
@@ -86,8 +89,8 @@ async def settle(run: Run, operation: Operation, *, may_send: bool) -> Succeeded
             _note(run, operation, answer)
             if isinstance(answer, Found):
                 return await _happened(run, operation, answer.result)
-        if may_send and rule.resend_with_key and _window_open(run, operation):
-            await _resend(run, operation, "the other side deduplicates by this key")
+        if pause_us is not None and rule.resend_with_key and _window_open(run, operation, pause_us):
+            operation.resend = "the other side deduplicates by this key"
             return SEND
         return PERSON
     finally:
@@ -200,7 +203,47 @@ async def _happened(run: Run, operation: Operation, result: Any) -> Succeeded:
     return Succeeded(result=result)
 
 
-async def _resend(run: Run, operation: Operation, why: str) -> None:
+def resent(run: Run, operation: Operation, why: str) -> RecordOutcome:
+    """Make the record that puts an unknown back to planned, for the intent after it in the same batch."""
+    telemetry.emit(
+        telemetry.OperationSettled(tenant=run.tenant, task=run.task, key=operation.key, verdict="send_again")
+    )
+    return RecordOutcome(
+        key=operation.key,
+        attempt=operation.attempt,
+        turn=operation.turn,
+        state="planned",
+        error=failure(RESENT, why),
+        events=(
+            event(
+                "operation.retrying",
+                operation=operation.key,
+                kind="tool",
+                name=operation.tool.name,
+                attempt=operation.attempt,
+                reason=f"unknown; {why}",
+            ),
+        ),
+    )
+
+
+async def still_unknown(run: Run, operation: Operation) -> None:
+    """Put an operation whose resend was refused back to unknown: its earlier attempt is as open as before.
+
+    Raises LeaseLost, Outpaced.
+    """
+    reason = "not sent again: its time is over"
+    run.append(
+        RecordOperation(
+            key=operation.key,
+            position=operation.position,
+            kind="tool",
+            name=operation.tool.name,
+            state="running",
+            request=operation.request,
+            arguments=operation.text,
+        )
+    )
     await _outcome(
         run,
         operation,
@@ -208,23 +251,9 @@ async def _resend(run: Run, operation: Operation, why: str) -> None:
             key=operation.key,
             attempt=operation.attempt,
             turn=operation.turn,
-            state="planned",
-            error=failure("unknown", why, reason="sent again", earlier_open=operation.tool.effect != "read"),
-            events=(
-                event(
-                    "operation.retrying",
-                    operation=operation.key,
-                    kind="tool",
-                    name=operation.tool.name,
-                    attempt=operation.attempt,
-                    reason=f"unknown; {why}",
-                ),
-            ),
+            state="unknown",
+            error=failure("unknown", reason, reason=reason),
         ),
-    )
-    operation.earlier_open = operation.tool.effect != "read"
-    telemetry.emit(
-        telemetry.OperationSettled(tenant=run.tenant, task=run.task, key=operation.key, verdict="send_again")
     )
 
 
@@ -246,13 +275,13 @@ async def _outcome(run: Run, operation: Operation, record: RecordOutcome) -> Non
         )
 
 
-def _window_open(run: Run, operation: Operation) -> bool:
-    """Whether a resend that begins now ends inside the time in which the other side knows the key."""
+def _window_open(run: Run, operation: Operation, pause_us: int) -> bool:
+    """Whether a resend after a pause ends inside the time in which the other side knows the key."""
     window = operation.tool.key_window_us
     if window is None or operation.first_intent_at is None:
         return False
-    ends = run.host.session.database_now() + operation.tool.timeout_us
+    ends = run.host.session.database_now() + pause_us + operation.tool.timeout_us
     return ends <= operation.first_intent_at + window
 
 
-__all__ = ["PERSON", "SEND", "Absent", "Found", "NoEvidence", "settle"]
+__all__ = ["PERSON", "SEND", "Absent", "Found", "NoEvidence", "resent", "settle"]

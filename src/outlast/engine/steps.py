@@ -33,6 +33,7 @@ from outlast.errors import (
     OperationError,
     ResultUnstorable,
     StepFailed,
+    ToolFailed,
 )
 from outlast.store.records import NewEvent, OperationRow, RecordOperation
 
@@ -103,10 +104,12 @@ def recorded(run: Run, row: OperationRow) -> Any:
     kinds = {kind.code: kind for kind in OperationError.__subclasses__()}
     if code == DeadlineExceeded.code:
         raise DeadlineExceeded(message)
-    raise kinds.get(code, OperationError)(
+    # A person's word that it did not happen has a code of its own; to the agent the call failed.
+    kind = kinds.get(code, ToolFailed if row.kind == "tool" else OperationError)
+    raise kind(
         message,
         operation=f"{run.task}:{row.key}",
-        reason=error.get("reason", ""),
+        reason=error.get("reason") or code,
         retryable=bool(error.get("retryable")),
     )
 

@@ -54,6 +54,7 @@ class Worker:
         self._config = registry.configuration()
         self._slot_free = asyncio.Event()
         self._stopping = asyncio.Event()
+        self._idling: asyncio.Timeout | None = None
         self._stragglers: set[asyncio.Task[Any]] = set()
         self._threads: ThreadPoolExecutor | None = None
         self._client: Any = None
@@ -108,6 +109,8 @@ class Worker:
         self.draining = True
         self._stopping.set()
         self._slot_free.set()
+        if self._idling is not None:
+            self._idling.reschedule(asyncio.get_running_loop().time())
         for run in list(self.runs):
             if not run.active:
                 run.interrupt("drained", "the worker is stopping")
@@ -195,7 +198,7 @@ class Worker:
                 await self.session.open()
                 continue
             if not reply.claims:
-                await self.store.wakes.wait("queue", self.settings.poll_s)
+                await self._wait_for_work()
                 continue
             telemetry.emit(telemetry.TasksClaimed(count=len(reply.claims)))
             probes.reach("worker.claimed")
@@ -203,6 +206,15 @@ class Worker:
                 self._start(request.session, claimed, inputs)
             # Let the new runs begin before the next claim.
             await asyncio.sleep(0)
+
+    async def _wait_for_work(self) -> None:
+        """Wait for a hint, the next poll, or a stop."""
+        # In this very asyncio task, since the store keeps for each what it was told last.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None) as self._idling:
+                if not self.draining:
+                    await self.store.wakes.wait("queue", self.settings.poll_s)
+        self._idling = None
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
