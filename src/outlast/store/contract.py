@@ -75,7 +75,10 @@ class Store(Protocol):
     url: str
     """Where it is, with any password masked."""
 
-    wakes: Wakes
+    @property
+    def wakes(self) -> Wakes:
+        """Hints of this store."""
+        ...
 
     async def open(self) -> None:
         """Connect. Raises StoreUnavailable, SchemaOutdated, SchemaTooNew."""
