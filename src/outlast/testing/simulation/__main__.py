@@ -10,6 +10,9 @@ import time
 from outlast.testing.simulation.schedule import run_schedule
 from outlast.testing.simulation.weather import Faults
 
+_SHOWN = 10
+"""How many schedules with violations are shown."""
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the schedules asked for and print what came of them."""
@@ -19,7 +22,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--tasks", type=int, default=1)
     parser.add_argument(
-        "--faults", type=Faults.parse, default="one_crash", help="calm, one_crash, everything, or name=value,…"
+        "--faults",
+        type=Faults.parse,
+        default="one_crash",
+        help="a preset (calm, one_crash, everything), or name=value,…",
     )
     parser.add_argument("--order", choices=("fifo", "any"), default="fifo", help="of one node's handles")
     parser.add_argument("--trace", action="store_true", help="print what happened, line by line")
@@ -37,7 +43,10 @@ def main(arguments: list[str] | None = None) -> int:
             print("\n".join(report.lines), file=sys.stderr)
         if report.violations:
             broken += 1
-            print(report, file=sys.stderr)
+            if broken <= _SHOWN:
+                print(report, file=sys.stderr)
+            elif broken == _SHOWN + 1:
+                print("further ones are only counted", file=sys.stderr)
     seconds = time.perf_counter() - began
     if asked.json:
         print(json.dumps({"schedules": asked.schedules, "violations": broken, "seconds": round(seconds, 3)}))

@@ -1,4 +1,4 @@
-"""One asyncio event loop for a whole world of nodes, whose time is virtual and whose order is drawn from a seed.
+"""One asyncio event loop for a world of nodes, whose time is virtual and whose order is drawn from a seed.
 
 Purpose: run unchanged asyncio code of many processes in one thread, so that every order of events that a
 machine could show can be drawn, and drawn again.
@@ -90,7 +90,8 @@ class _Handle(asyncio.TimerHandle):
 
     def cancel(self) -> None:
         self._cancelled = True
-        self._callback = self._args = None
+        # Let go of what the callback holds.
+        self._callback, self._args = None, ()
 
 
 class _Task(asyncio.Task[T]):
@@ -159,7 +160,8 @@ class SimulationLoop(asyncio.AbstractEventLoop):
 
     def start(self, node: Node, coro: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
         """Make a task on a node."""
-        return self.create_task(coro, name=name, context=node.context.copy())
+        task: asyncio.Task[T] = self.create_task(coro, name=name, context=node.context.copy())
+        return task
 
     def crash(self, node: Node) -> None:
         """End a node as SIGKILL would: none of its code runs again, no ``finally`` either."""
@@ -223,7 +225,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             self.steps += 1
             trace.append(node.index & 0xFF)
             try:
-                handle._context.run(handle._callback, *handle._args)
+                handle._context.run(handle._callback, *handle._args)  # type: ignore[arg-type]
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:
@@ -260,7 +262,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             self._runnable.append(node)
 
     def close(self) -> None:
-        """End the world: every coroutine that is left is closed, in a loop that refuses whatever it starts."""
+        """End the world: close every coroutine that is left, in a loop that refuses whatever it starts."""
         if self._closed:
             return
         self._closed = True
@@ -301,7 +303,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             self._runnable.append(node)
         return handle
 
-    call_soon_threadsafe = call_soon
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
@@ -349,7 +351,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         return future
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Keep what would be logged; an accident on a live node is for the caller of the simulation to judge."""
+        """Keep what would be logged; an accident is for the caller of the simulation to judge."""
         if not self._closed:
             error = context.get("exception")
             self.accidents.append(f"{context.get('message')}: {error!r}")

@@ -22,7 +22,7 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 
 from outlast.errors import StoreUnavailable
-from outlast.store.contract import Store
+from outlast.store.contract import Store, Wakes
 from outlast.store.records import (
     AttemptRow,
     Batch,
@@ -84,7 +84,7 @@ class NodeSeams:
 
 
 class NodeWakes:
-    """A node's ears for hints; see ``outlast.store.contract.Wakes``. Hints that the weather takes are lost."""
+    """A node's ears for hints; see ``outlast.store.contract.Wakes``. The weather may take hints."""
 
     def __init__(self, weather: Weather, tell: Callable[[str], None]) -> None:
         self._weather = weather
@@ -144,6 +144,14 @@ class Site(Protocol):
         """Hint a topic to every node."""
         ...
 
+    def repeated(self, batch: Batch) -> bool:
+        """Answer whether this batch was applied before, and keep that it was now."""
+        ...
+
+    def accuse(self, violation: str) -> None:
+        """Note that a promise was broken."""
+        ...
+
 
 class NodeStore:
     """One node's connection to the world's database; see ``outlast.store.contract.Store``."""
@@ -153,7 +161,8 @@ class NodeStore:
     def __init__(self, site: Site, name: str) -> None:
         self._site = site
         self._name = name
-        self.wakes = NodeWakes(site.weather, site.hint)
+        self.ears = NodeWakes(site.weather, site.hint)
+        self.wakes: Wakes = self.ears
 
     async def _carry(self, verb: str, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
         """Carry a verb to the database and its answer back."""
@@ -165,7 +174,7 @@ class NodeStore:
             raise StoreUnavailable(f"{verb}: no connection to the database")
         # The database is another process: nothing of the caller's context goes with the verb.
         try:
-            answer = site.database_context.run(_carry_out, work(site.database))
+            answer = site.database_context.run(carry_out, work(site.database))
         except Exception as error:
             site.note(f"{self._name} {verb} raised {type(error).__name__}")
             await _hop(site)
@@ -210,7 +219,24 @@ class NodeStore:
 
     async def flush(self, batch: Batch, *, now: int | None = None) -> list[Flushed]:
         entries = ",".join(type(entry).__name__ for write in batch.writes for entry in write.entries)
-        return await self._carry(f"flush {entries}", lambda store: store.flush(batch, now=now))
+        return await self._carry(f"flush {entries}", lambda store: self._flush(store, batch, now))
+
+    async def _flush(self, store: Store, batch: Batch, now: int | None) -> list[Flushed]:
+        """Flush, and look with other eyes than the store's own whether only current epochs wrote."""
+        refs = [TaskRef(tenant=write.tenant, task=write.task) for write in batch.writes]
+        heads = {row.task: row for row in await store.read_tasks(refs)}
+        verdicts = await store.flush(batch, now=now)
+        # A batch that is sent again answers as it did the first time, whatever has come since.
+        if self._site.repeated(batch):
+            return verdicts
+        for write, verdict in zip(batch.writes, verdicts, strict=True):
+            head = heads[write.task]
+            if verdict.kind == "accepted" and (head.epoch, head.state) != (write.epoch, "running"):
+                self._site.accuse(
+                    f"{self._name} wrote to {write.task} under epoch {write.epoch}, which was"
+                    f" {head.state} under epoch {head.epoch}"
+                )
+        return verdicts
 
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
         return await self._carry("settle", lambda store: store.settle(settlements, now=now))
@@ -260,7 +286,7 @@ async def _hop(site: Site) -> None:
     await asyncio.sleep(site.weather.hop())
 
 
-def _carry_out(work: Coroutine[Any, Any, T]) -> T:
+def carry_out(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine of the inline store, which never waits, to its end."""
     try:
         work.send(None)

@@ -29,20 +29,24 @@ from outlast.errors import StoreUnavailable
 from outlast.store.records import OperationFilter, Settlement
 from outlast.streams.tail import Tail
 from outlast.submitting import DEFAULT_TENANT
-from outlast.testing.checkers import check_all
+from outlast.testing.checkers import CHECKERS, Evidence, Violation, check_all
 from outlast.testing.simulation.agents import APP, TOOL_TIMEOUT_S
 from outlast.testing.simulation.loop import Node, Order, Stuck
 from outlast.testing.simulation.weather import Faults
 from outlast.testing.simulation.world import Member, World
+from outlast.tools.call import ToolCall
 
 SETTINGS = WorkerSettings(
     slots=4, lease_s=4.0, renew_s=1.5, poll_s=2.0, sweep_s=1.5, linger_s=0.5, grace_s=6.0
 )
 _MAX_STEPS = 300_000
-_MAX_SECONDS = 900.0
+_MAX_SECONDS = 300.0
 _HEAL_AFTER_S = 25.0
 _QUIET_S = 20.0
 """Longer than any request of the tool service, late ones included, is under way."""
+
+_WATCHED_SHARE = 0.03
+"""Of how many schedules the quiet end is watched for a while."""
 
 Kind = Literal["crash", "freeze", "clock_step"]
 
@@ -111,21 +115,20 @@ def _span(workers: int, tasks: int) -> int:
 
 
 class _Schedule:
-    def __init__(
-        self, seed: int, workers: int, tasks: int, faults: Faults, order: Order, span: int
-    ) -> None:
+    def __init__(self, seed: int, workers: int, tasks: int, faults: Faults, order: Order, span: int) -> None:
         self.seed, self.workers, self.tasks = seed, workers, tasks
         self.faults, self.order = faults, order
         self.world = World(seed, faults=faults, order=order)
         self.fate = self.world.random("fate")
         self.ended_at = 0
         self.healed = self.done = False
-        self.violations: list[str] = []
+        self.violations = self.world.violations
         self.misfortunes: list[str] = []
         self.accepted: list[tuple[str, str]] = []
         self.states: list[str] = []
         self.serving: dict[str, tuple[Member, Worker, asyncio.Task[None]]] = {}
         self.members: dict[Node, Member] = {}
+        self.earlier: dict[str, list[dict[str, Any]]] | None = None
         self.due = self._drawn(span)
 
     def _drawn(self, span: int) -> list[tuple[int, Kind]]:
@@ -141,6 +144,7 @@ class _Schedule:
         world, loop = self.world, self.world.loop
         unsubscribe = telemetry.subscribe(self._listen)
         loop.on_alarm = self._misfortune
+        world.service.on_departure = self._departs
         self._set_alarm()
         dump: dict[str, list[dict[str, Any]]] | None = None
         try:
@@ -186,11 +190,21 @@ class _Schedule:
         healing.cancel()
         self.ended_at = world.loop.counted
         self._heal()
+        if self.fate.random() < _WATCHED_SHARE:
+            await self._watch_quiet()
         await self._stop()
         self.done = True
         # What is still on its way to the tool service arrives before anything is judged.
         await asyncio.sleep(_QUIET_S)
         return await world.database.dump()
+
+    async def _watch_quiet(self) -> None:
+        """Let the workers run on with nothing to do, and look whether anything grows."""
+        database = self.world.database
+        await asyncio.sleep(_QUIET_S)
+        earlier = await database.dump()
+        await asyncio.sleep(3.0 * SETTINGS.lease_s)
+        self._ask(check_all(await database.dump(), earlier=earlier, quiet=True))
 
     # -- workers --------------------------------------------------------------------------------------------
 
@@ -239,6 +253,7 @@ class _Schedule:
             self._later(self.fate.uniform(0.0, 3.0 * SETTINGS.lease_s), self._thaw, node)
         else:
             self.members[node].seams.step_us += int(self.fate.uniform(-3600e6, 3600e6))
+        self._look_now()
         self.misfortunes.append(f"{kind} of {node.name} after {loop.counted} handles")
         world.note(f"{node.name} {kind}")
 
@@ -325,12 +340,30 @@ class _Schedule:
 
     # -- judgement ------------------------------------------------------------------------------------------
 
+    def _departs(self, call: ToolCall) -> None:
+        """Look whether the intent of a call is on disk at the moment when the call leaves."""
+        key = call.idempotency_key.partition(":")[2]
+        query = OperationFilter(tenant=call.tenant, task=call.task, key=key)
+        rows = self.world.look(self.world.database.list_operations(query))
+        if not rows or rows[0].attempt < call.attempt:
+            self.violations.append(f"{call.idempotency_key}: attempt {call.attempt} left before its intent")
+
+    def _look_now(self) -> None:
+        """Ask every checker in the middle of it all, right after a misfortune."""
+        dump = self.world.look(self.world.database.dump())
+        log = self.world.service.log
+        self._ask(check_all(dump, accepted=self.accepted, recorder=log, earlier=self.earlier))
+        self.earlier = dump
+
+    def _ask(self, found: list[Violation]) -> None:
+        self.violations += [f"{each.promise}: {each.text}" for each in found]
+
     def _judge(self, dump: dict[str, list[dict[str, Any]]]) -> None:
         log = self.world.service.log
-        self.violations += [
-            f"{each.promise}: {each.text}"
-            for each in check_all(dump, accepted=self.accepted, recorder=log, quiet=True)
-        ]
+        self._ask(check_all(dump, accepted=self.accepted, recorder=log, quiet=True))
+        if self.earlier is not None:
+            stands = CHECKERS["results_never_change"](Evidence(dump=dump, earlier=self.earlier))
+            self.violations += [f"results_never_change: {text}" for text in stands]
         made = Counter(entry.key for entry in log if entry.effect_id is not None)
         results = {row["task"]: row for row in dump["results"]}
         for _, task in self.accepted:
@@ -342,7 +375,7 @@ class _Schedule:
             elif row["state"] == "succeeded":
                 said = values.decode(row["result"])
                 if effects != 1 or ticket is None or said["ticket"] != ticket["ticket"]:
-                    self.violations.append(f"{task}: answered {said}, and the service made {effects}: {ticket}")
+                    self.violations.append(f"{task}: answered {said}; the service made {effects}: {ticket}")
             elif not self.faults.tools and self.faults.crashes < SETTINGS.max_deaths:
                 self.violations.append(f"{task}: ended as {row['state']}: {row['error']}")
 

@@ -1,4 +1,4 @@
-"""A tool service inside the world: tickets with keys, misbehaving by the seed, with a log that judges effects.
+"""A tool service inside the world: tickets with keys, misbehaving by the seed; its log judges effects.
 
 Purpose: the other side of effectful calls, without sockets. It does what the Recorder does and keeps the same
 kind of log, so that the same checkers read both.
@@ -16,6 +16,7 @@ Not covered: a service that loses what it acknowledged, and one that does not de
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -78,6 +79,8 @@ class TicketService:
     def __init__(self, site: Site, node: Node) -> None:
         self._site = site
         self._node = node
+        self.on_departure: Callable[[ToolCall], None] = lambda _: None
+        """Told of every request that may change something, at the moment when it leaves."""
         self._tickets: dict[str, dict[str, Any]] = {}
         self._digests: dict[str, str] = {}
         self.log: list[Logged] = []
@@ -89,6 +92,7 @@ class TicketService:
         async with call.sending():
             # The gap between the last look at the lease and the bytes: a process can be frozen in it.
             await asyncio.sleep(self._site.weather.hop())
+            self.on_departure(call)
             status, answer = await self._exchange("POST", call, body)
         if status == 503:
             raise NotSent("the service is not available")

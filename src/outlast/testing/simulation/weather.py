@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 StoreFault = Literal["none", "refused", "lost", "silent"]
 ToolFault = Literal["none", "refused", "dropped", "unavailable", "reset", "silent", "late", "twice"]
@@ -51,20 +51,22 @@ class Faults:
 
     @classmethod
     def parse(cls, text: str) -> Faults:
-        """Read what ``spell`` wrote, or the name of a preset: calm, one_crash, everything. Raises ValueError."""
+        """Read what ``spell`` wrote, or a preset: calm, one_crash, everything. Raises ValueError."""
         presets = {"calm": cls.calm, "one_crash": cls.one_crash, "everything": cls.everything}
         if text in presets:
             return presets[text]()
-        known = {each.name: type(each.default) for each in fields(cls)}
-        given: dict[str, float | int] = {}
+        known: dict[str, type[int] | type[float]] = {
+            each.name: int if isinstance(each.default, int) else float for each in fields(cls)
+        }
+        given: dict[str, Any] = {}
         for part in text.split(","):
             name, mark, value = part.strip().partition("=")
             if not mark or name not in known:
                 raise ValueError(
-                    f"faults are one of {', '.join(presets)}, or name=value of {', '.join(known)}; not {part!r}"
+                    f"{part!r}: faults are {', '.join(presets)}, or name=value of {', '.join(known)}"
                 )
             given[name] = known[name](value)
-        return replace(cls(), **given)  # type: ignore[arg-type]
+        return replace(cls(), **given)
 
     def spell(self) -> str:
         """Write these faults so that ``parse`` reads them."""

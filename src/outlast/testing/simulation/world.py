@@ -20,9 +20,10 @@ from typing import Any, TypeVar
 
 from outlast import clock
 from outlast.store.contract import Store
+from outlast.store.records import Batch
 from outlast.store.sqlite import SqliteStore
 from outlast.testing.simulation.loop import Node, Order, SimulationLoop
-from outlast.testing.simulation.node import NodeSeams, NodeStore
+from outlast.testing.simulation.node import NodeSeams, NodeStore, carry_out
 from outlast.testing.simulation.service import TicketService
 from outlast.testing.simulation.weather import Faults, Weather
 
@@ -53,9 +54,11 @@ class World:
 
     def __init__(self, seed: int, *, faults: Faults | None = None, order: Order = "fifo") -> None:
         self.seed = seed
-        self.loop = SimulationLoop(self.random("order"), order=order)
+        self.loop = SimulationLoop(self.random("order"), order=order)  # type: ignore[abstract]
         self.weather = Weather(faults or Faults.calm(), self.random("weather"))
         self.lines: list[str] = []
+        self.violations: list[str] = []
+        self._batches: dict[str, int] = {}
         self._members: list[Member] = []
         self._enter(self.loop.root, "world")
         # A copy, since a context cannot be entered twice and handles of the root node run in its own.
@@ -104,13 +107,27 @@ class World:
         """Hint a topic to every node, as the database would."""
         self.database.wakes.hint(topic)
 
+    def repeated(self, batch: Batch) -> bool:
+        """Answer whether this batch was applied before, and keep that it was now."""
+        before = self._batches.get(batch.writer, 0) >= batch.number
+        self._batches[batch.writer] = max(batch.number, self._batches.get(batch.writer, 0))
+        return before
+
+    def accuse(self, violation: str) -> None:
+        """Note that a promise was broken."""
+        self.violations.append(violation)
+
     async def _pass_on(self, topic: str) -> None:
         """Carry the database's hints to the nodes."""
         while True:
             if await self.database.wakes.wait(topic, 3600.0):
                 for member in self._members:
                     if not member.node.dead:
-                        member.store.wakes.hear(topic)
+                        member.store.ears.hear(topic)
+
+    def look(self, view: Coroutine[Any, Any, T]) -> T:
+        """Carry out a verb of the database at this very moment, for whoever judges: no await, no trace."""
+        return self.database_context.run(carry_out, view)
 
     # -- the end --------------------------------------------------------------------------------------------
 
@@ -123,9 +140,4 @@ class World:
     def close(self) -> None:
         """End the world: close what is left of its coroutines, then the database."""
         self.loop.close()
-        closing = self.database.close()
-        try:
-            self.loop.root.context.run(closing.send, None)
-        except StopIteration:
-            return
-        closing.close()
+        self.look(self.database.close())
