@@ -1,16 +1,18 @@
 """The store on PostgreSQL.
 
-Purpose: the contract's verbs as calls of functions that live in the database, each one round trip and one transaction.
+Purpose: the contract's verbs as calls of functions that live in the database, each one round trip and one
+transaction.
 
-Identity, state, clock: see ``outlast.store``. "Lock, then look" happens inside the functions: each of their statements
-sees what was committed before it began, so that a row is read after its lock was waited for.
+Identity, state, clock: see ``outlast.store``. "Lock, then look" happens inside the functions: each of their
+statements sees what was committed before it began, so that a row is read after its lock was waited for.
 
 What is fenced: see the head of each file under ``migrations``.
 
-Failure by failure. A connection is lost: ``StoreUnavailable``; the next call opens another. The answer of a flush is
-lost: the same numbered batch is sent again over a new connection, where it waits for the old backend and finds its
-verdicts, or is applied now. The server is read-only, shutting down or out of connections: as a lost connection. A caller
-is cancelled: its call goes on to its end. The schema is not ours: named errors that say what to run.
+Failure by failure. A connection is lost: ``StoreUnavailable``; the next call opens another. The answer of a
+flush is lost: the same numbered batch is sent again over a new connection, where it waits for the old
+backend and finds its verdicts, or is applied now. The server is read-only, shutting down or out of
+connections: as a lost connection. A caller is cancelled: its call goes on to its end. The schema is not
+ours: named errors that say what to run.
 
 Not covered: a server that loses acknowledged commits.
 """
@@ -27,7 +29,7 @@ from outlast import clock
 from outlast.errors import StoreUnavailable
 from outlast.store import statements
 from outlast.store.contract import Wakes
-from outlast.store.postgres import batches, connections, failures, schema
+from outlast.store.postgres import batches, connections, schema
 from outlast.store.postgres.connections import Address, Line
 from outlast.store.postgres.listen import Listener
 from outlast.store.postgres.submitting import Submitting
@@ -87,7 +89,10 @@ class PostgresStore(Views):
         self._last_tenant = ""
 
     async def open(self) -> None:
-        """Connect and compare the schema. Raises StoreUnavailable, SchemaOutdated, SchemaTooNew, SchemaMismatch."""
+        """Connect and compare the schema.
+
+        Raises StoreUnavailable, SchemaOutdated, SchemaTooNew, SchemaMismatch.
+        """
         await self._control_line.run(lambda connection: schema.check(connection, self.url))
         self._listener.start()
 
@@ -111,9 +116,9 @@ class PostgresStore(Views):
         )
 
     async def migrate(self) -> list[str]:
-        """Apply missing migrations in one transaction under a lock; answer their names. Idempotent, checksummed.
+        """Apply missing migrations in one transaction under a lock; answer their names.
 
-        Raises StoreUnavailable, SchemaTooNew, SchemaMismatch.
+        Idempotent, checksummed. Raises StoreUnavailable, SchemaTooNew, SchemaMismatch.
         """
         line = Line(self._address, connections.MIGRATE)
         try:
@@ -168,8 +173,8 @@ class PostgresStore(Views):
             self._taken[lane] = self._taken.get(lane, 0) + 1
             claims.append(
                 Claimed(
-                    tenant=tenant, task=task, epoch=epoch, round=round_, agent=agent, version=version, facts=facts,
-                    deadline_at=deadline_at,
+                    tenant=tenant, task=task, epoch=epoch, round=round_, agent=agent, version=version,
+                    facts=facts, deadline_at=deadline_at,
                 )
             )  # fmt: skip
         self._last_tenant = claims[-1].tenant
@@ -208,23 +213,24 @@ class PostgresStore(Views):
         ]
 
     async def flush(self, batch: Batch, *, now: int | None = None) -> list[Flushed]:
-        """Write a numbered batch; see ``Store.flush``. Atomic, fenced by epoch, idempotent by (writer, number)."""
+        """Write a numbered batch; see ``Store.flush``. Atomic, fenced by epoch, idempotent by (writer,
+        number)."""
         if not batch.writes:
             return []
         arguments = batches.encode(batch, now)
         until = clock.monotonic() + DOUBT_SECONDS
         pause = 0.02
-        while True:
+        verdicts: str | None = None
+        while verdicts is None:
             try:
-                [row] = await self._rows(self._flush_line, "flush", *arguments)
-                break
+                verdicts = (await self._row(self._flush_line, "flush", *arguments))[0]
             except StoreUnavailable:
                 # In doubt, or not sent at all: the very same batch over a new connection settles either.
                 if clock.monotonic() + pause >= until:
                     raise
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 1.0)
-        answer = batches.decode(row[0])
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 1.0)
+        answer = batches.decode(verdicts)
         if any(verdict.state == "queued" for verdict in answer):
             self._hint("queue", "events")
         else:
@@ -270,7 +276,8 @@ class PostgresStore(Views):
             await self._rows(self._control_line, "note", *columns, now)
 
     async def sweep(self, request: SweepRequest, *, now: int | None = None) -> Swept:
-        """End sessions that ran out, wake what is due, fail what is past its deadline; one sweeper at a time."""
+        """End sessions that ran out, wake what is due, fail what is past its deadline; one sweeper at a
+        time."""
         rows = await self._rows(
             self._sweep_line, "sweep", request.limit, request.max_deaths, request.grace_us, now
         )

@@ -18,7 +18,7 @@ from outlast.store.records import (
     TakeTurn,
 )
 
-# The order in which one wave touches an operation; an entry that comes in another order goes into the next wave.
+# The order in which one wave touches an operation; an entry that comes otherwise goes into the next wave.
 _RECORD, _OUTCOME, _TURN, _INTENT = range(4)
 
 _VERDICTS = {
@@ -58,14 +58,16 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
         levels: dict[str, int] = {}
         for entry in writes.entries:
             place += 1
+            wave = 0
             added: tuple[NewEvent, ...] = ()
             match entry:
                 case RecordOperation():
                     wave = _wave(levels, entry.key, _RECORD)
                     records.append(
                         (
-                            place, wave, tenant, task, entry.key, entry.position, entry.kind, entry.name, entry.state,
-                            entry.request, entry.arguments, entry.result, entry.error, entry.due_in_us, entry.due_at,
+                            place, wave, tenant, task, entry.key, entry.position, entry.kind, entry.name,
+                            entry.state, entry.request, entry.arguments, entry.result, entry.error,
+                            entry.due_in_us, entry.due_at,
                         )
                     )  # fmt: skip
                     added = entry.events
@@ -73,8 +75,8 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                     wave = _wave(levels, entry.key, _OUTCOME)
                     outcomes.append(
                         (
-                            place, wave, tenant, task, entry.key, entry.attempt, entry.turn, entry.state, entry.result,
-                            entry.error, entry.settled_by,
+                            place, wave, tenant, task, entry.key, entry.attempt, entry.turn, entry.state,
+                            entry.result, entry.error, entry.settled_by,
                         )
                     )  # fmt: skip
                     added = entry.events
@@ -82,30 +84,28 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                     wave = _wave(levels, entry.key, _INTENT)
                     intents.append(
                         (
-                            place, wave, tenant, task, entry.key, entry.position, entry.kind, entry.name, entry.request,
-                            entry.decision, entry.effect, entry.arguments, entry.timeout_us, entry.attempt, entry.turn,
+                            place, wave, tenant, task, entry.key, entry.position, entry.kind, entry.name,
+                            entry.request, entry.decision, entry.effect, entry.arguments, entry.timeout_us,
+                            entry.attempt, entry.turn,
                         )
                     )  # fmt: skip
                     added = entry.events
                 case EndAttempt():
-                    wave = 0
                     ends.append(
                         (
-                            place, tenant, task, entry.attempt_end, entry.task_state, entry.reason, entry.facts,
-                            entry.result, entry.error, entry.wake_in_us,
+                            place, tenant, task, entry.attempt_end, entry.task_state, entry.reason,
+                            entry.facts, entry.result, entry.error, entry.wake_in_us,
                         )
                     )  # fmt: skip
                     keys.extend((place, tenant, task, key) for key in entry.reopen)
                     added = entry.events
                 case AppendEvents():
-                    wave = 0
                     added = entry.events
                 case TakeTurn():
                     wave = _wave(levels, entry.key, _TURN)
                     turns.append((place, wave, tenant, task, entry.key, entry.attempt, entry.turn))
                     added = entry.events
                 case Note():
-                    wave = 0
                     notes.append((place, tenant, task, entry.key, entry.attempt, entry.source, entry.data))
             if wave >= waves:
                 waves = wave + 1

@@ -1,8 +1,8 @@
 """Dedicated connections: one for each duty, opened when first needed, opened again after a loss.
 
-Duties do not share, so that a slow view never stands in front of a renewal, and a claim never in front of a flush. Each
-connection serves one call at a time. A call runs in a task of its own: when its caller is cancelled it goes on to its
-end, and the next caller finds the connection as it should be.
+Duties do not share, so that a slow view never stands in front of a renewal, and a claim never in front of a
+flush. Each connection serves one call at a time. A call runs in a task of its own: when its caller is
+cancelled it goes on to its end, and the next caller finds the connection as it should be.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ CONNECT_SECONDS = 5.0
 class Duty:
     """What a connection is for.
 
-    seconds: bound of one call; the server gives up a little earlier than we do. lock_ms: how long a statement waits for
-    somebody's lock. fixed_plans: plan once and only along indexes, whatever the statistics of a table that is empty one
-    moment and full the next say.
+    seconds: bound of one call; the server gives up a little earlier than we do. lock_ms: how long a
+    statement waits for somebody's lock. fixed_plans: plan once and only along indexes, whatever the
+    statistics of a table that is empty one moment and full the next say.
     """
 
     name: str

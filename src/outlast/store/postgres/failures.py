@@ -1,7 +1,7 @@
 """What the driver and the server raise, sorted into the contract's own errors.
 
-Nothing of the driver leaves this package: whoever calls a verb sees ``StoreUnavailable``, ``BatchRejected`` or an error
-of the schema. Messages are one line and hold neither the password nor values of a batch.
+Nothing of the driver leaves this package: whoever calls a verb sees ``StoreUnavailable``, ``BatchRejected``
+or an error of the schema. Messages are one line and hold neither the password nor values of a batch.
 """
 
 from __future__ import annotations
@@ -20,12 +20,21 @@ DRIVER_ERRORS = (
 )
 """Everything that a call through the driver raises, apart from being cancelled."""
 
-NO_SUCH_LANE = "OLLAN"
-"""Raised by ``outlast.submit``: a cached lane does not exist any more."""
 
-# 08 connection, 28 not let in, 3D no such database, 53 out of resources, 57 shut down or cancelled, 58 system, XX
-# internal, 25006 read-only (a standby), 25P03 idle in transaction, 40 rolled back to break a deadlock, 55P03 not within
-# lock_timeout.
+class NoSuchLane(RuntimeError):
+    """A task was to stand in a lane that is not known, or not there any more."""
+
+
+class OutOfOrder(RuntimeError):
+    """A writer's batch does not follow the last one that was applied: two writers share an id."""
+
+
+_OURS = {"OLLAN": NoSuchLane, "OLSEQ": OutOfOrder}
+"""SQLSTATEs that our own functions raise."""
+
+# 08 connection, 28 not let in, 3D no such database, 53 out of resources, 57 shut down or cancelled, 58
+# system, XX internal, 25006 read-only (a standby), 25P03 idle in transaction, 40 rolled back to break a
+# deadlock, 55P03 not within lock_timeout.
 _AWAY_CLASSES = ("08", "28", "3D", "53", "57", "58", "XX", "40")
 _AWAY_STATES = ("25006", "25P03", "55P03")
 _SCHEMA_STATES = ("42P01", "42883", "3F000")
@@ -57,6 +66,8 @@ def translate(error: BaseException, where: str) -> Exception:
             # Raised by the driver itself while it encoded arguments: its text holds them.
             return BatchRejected("a value cannot be encoded for the database")
         text = one_line(error)
+        if state in _OURS:
+            return _OURS[state](text)
         if state[:2] in _AWAY_CLASSES or state in _AWAY_STATES:
             return StoreUnavailable(f"PostgreSQL at {where}: {text}")
         if state in _SCHEMA_STATES:

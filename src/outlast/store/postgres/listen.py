@@ -1,8 +1,10 @@
-"""Hints between processes: LISTEN and NOTIFY on one connection of their own, on one channel, the topic as payload.
+"""Hints between processes: LISTEN and NOTIFY on one connection of their own, on one channel, the topic as
+payload.
 
-A hint wakes the waiters of this process at once. Others are told by a notification, sent outside of any transaction
-(inside one it would take a lock that all committers share) and at most once every few milliseconds for each topic.
-While the connection is away hints are lost, so that every topic is hinted when it is back.
+A hint wakes the waiters of this process at once. Others are told by a notification, sent outside of any
+transaction (inside one it would take a lock that all committers share) and at most once every few
+milliseconds for each topic. While the connection is away hints are lost, so that every topic is hinted when
+it is back.
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ class Listener:
         self._notify = notify
         self._counts = dict.fromkeys(TOPICS, 0)
         self._waiters: dict[str, set[asyncio.Future[bool]]] = {topic: set() for topic in TOPICS}
-        # What a waiter has seen. A task that waits again and again has a place of its own, so that two of them do not
-        # take each other's hints; one that waits for the first time begins where the last wait by anybody ended.
+        # What a waiter has seen. A task that waits again and again has a place of its own, so that two of
+        # them do not take each other's hints; one that waits for the first time begins where the last wait
+        # by anybody ended.
         self._seen = dict.fromkeys(TOPICS, 0)
         self._places: WeakKeyDictionary[asyncio.Task[object], dict[str, int]] = WeakKeyDictionary()
         self._to_send: set[str] = set()
@@ -59,7 +62,8 @@ class Listener:
                     waiter.set_result(False)
 
     async def wait(self, topic: str, timeout: float) -> bool:
-        """Wait until the topic was hinted since the last wait, or ``timeout`` seconds; answer whether it was."""
+        """Wait until the topic was hinted since the last wait, or ``timeout`` seconds; answer whether it
+        was."""
         task = asyncio.current_task()
         place = self._places.setdefault(task, {}) if task is not None else {}
         if place.get(topic, self._seen[topic]) == self._counts[topic]:

@@ -1,7 +1,8 @@
 """The schema: numbered migrations, each a folder of SQL files applied together, once, under a lock.
 
-A migration's checksum covers its files; one that was applied with other contents is refused, since nobody could say
-what the database holds. Nothing is migrated unasked: ``check`` refuses a database that is behind or ahead.
+A migration's checksum covers its files; one that was applied with other contents is refused, since nobody
+could say what the database holds. Nothing is migrated unasked: ``check`` refuses a database that is behind or
+ahead.
 """
 
 from __future__ import annotations
@@ -78,9 +79,7 @@ async def migrate(connection: asyncpg.Connection[asyncpg.Record], where: str) ->
                 await connection.execute(_RECORD, migration.number, migration.name, migration.checksum)
                 names.append(migration.name)
             elif row["checksum"] != migration.checksum:
-                raise SchemaMismatch(
-                    f"migration {row['name']} at {where} was applied with other contents than this code brings"
-                )
+                raise _other_contents(row["name"], where)
         return names
 
 
@@ -100,13 +99,18 @@ async def check(connection: asyncpg.Connection[asyncpg.Record], where: str) -> N
     checksums = {migration.number: migration.checksum for migration in known()}
     for row in applied:
         if row["checksum"] != checksums.get(row["number"]):
-            raise SchemaMismatch(
-                f"migration {row['name']} at {where} was applied with other contents than this code brings"
-            )
+            raise _other_contents(row["name"], where)
 
 
 def _refuse_newer(newest: int, where: str) -> None:
     if newest > SCHEMA_VERSION:
         raise SchemaTooNew(
-            f"the database at {where} has schema {newest}, newer than this code's {SCHEMA_VERSION}: upgrade Outlast"
+            f"the database at {where} has schema {newest}, newer than this code's {SCHEMA_VERSION}: "
+            "upgrade Outlast"
         )
+
+
+def _other_contents(name: str, where: str) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"migration {name} at {where} was applied with other contents than this code brings"
+    )

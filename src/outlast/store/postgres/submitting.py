@@ -1,7 +1,7 @@
 """submit: lanes first, then tasks; calls that arrive while one is under way go together in the next.
 
-A submission that is executed again is accepted again (its task's id is its own), so that a lost connection is answered
-by doing the same once more: the database waits for the old backend's row, or finds none.
+A submission that is executed again is accepted again (its task's id is its own), so that a lost connection
+is answered by doing the same once more: the database waits for the old backend's row, or finds none.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from outlast.errors import StoreUnavailable
 from outlast.store.contract import BatchRejected
 from outlast.store.postgres import failures
 from outlast.store.postgres.connections import Line
+from outlast.store.postgres.failures import NoSuchLane
 from outlast.store.records import Submission, Submitted
 
 _MOST_LANES = 50_000
@@ -50,7 +51,9 @@ class Submitting:
             raise TypeError("connection must be an asyncpg.Connection")
         if not connection.is_in_transaction():
             raise ValueError("connection has no open transaction")
-        lanes = await self._lanes_of(batch)
+        # Before, and on our own connection: a lane made in an open transaction would hold up everybody else
+        # in it.
+        lanes = await self._make_lanes([_lane_of(record) for record in batch])
         try:
             rows = await connection.fetch(self._guarded, *_columns(batch, lanes), True, True)
         except failures.DRIVER_ERRORS as error:
@@ -65,7 +68,8 @@ class Submitting:
     async def _send_all(self) -> None:
         try:
             while self._waiting:
-                together, size = [], 0
+                together: list[_Waiting] = []
+                size = 0
                 while self._waiting and (not together or size + len(self._waiting[0][0]) <= _MOST_TOGETHER):
                     size += len(self._waiting[0][0])
                     together.append(self._waiting.pop(0))
@@ -94,8 +98,11 @@ class Submitting:
             start += len(batch)
 
     async def _accept(self, batch: Sequence[Submission]) -> list[Submitted]:
-        for attempt in range(3):
-            lanes = await self._lanes_of(batch)
+        names = [_lane_of(record) for record in batch]
+        lanes: list[int | None] = [self._lanes.get(name) for name in names]
+        tries = 0
+        while True:
+            tries += 1
             arguments = _columns(batch, lanes)
 
             async def work(
@@ -110,34 +117,39 @@ class Submitting:
             try:
                 return _verdicts(batch, await self._line.run(work))
             except StoreUnavailable:
-                if attempt:
+                if tries > 1:
                     raise
-            except RuntimeError as error:
-                if failures.sqlstate(error.__cause__ or error) != failures.NO_SUCH_LANE or attempt == 2:
+            except NoSuchLane:
+                # Lanes are made when a task is about to stand in them for the first time; or the database
+                # was put back to an earlier state, and what we know of it is wrong.
+                if tries > 2:
                     raise
-                self._lanes.clear()
-        raise AssertionError("unreachable")
+                lanes = await self._make_lanes(names, afresh=True)
 
-    async def _lanes_of(self, batch: Sequence[Submission]) -> list[int]:
-        names = [(s.pool, s.agent, s.version, s.tenant, s.priority) for s in batch]
+    async def _make_lanes(self, names: Sequence[_Lane], *, afresh: bool = False) -> list[int | None]:
+        """Answer the lanes' numbers; make lanes that do not exist, in a transaction of their own."""
         known = self._lanes
-        missing = list({name for name in names if name not in known})
+        missing = [name for name in dict.fromkeys(names) if afresh or name not in known]
         if missing:
-            if len(known) + len(missing) > _MOST_LANES:
-                known.clear()
-                missing = list(set(names))
             columns = list(zip(*missing, strict=True))
             rows = await self._line.run(lambda connection: connection.fetch(self._ensure_lanes, *columns))
-            for row in rows:
-                known[missing[row["item"] - 1]] = row["lane"]
+            if len(known) + len(missing) > _MOST_LANES:
+                known.clear()
+            found = {missing[row["item"] - 1]: row["lane"] for row in rows}
+            known.update(found)
+            return [found.get(name, known.get(name)) for name in names]
         return [known[name] for name in names]
 
 
-def _columns(batch: Sequence[Submission], lanes: list[int]) -> list[Any]:
+def _lane_of(record: Submission) -> _Lane:
+    return (record.pool, record.agent, record.version, record.tenant, record.priority)
+
+
+def _columns(batch: Sequence[Submission], lanes: Sequence[int | None]) -> list[Any]:
     rows = [
         (
-            s.tenant, s.task, s.key, s.request_digest, s.agent, s.version, s.pool, s.priority, s.input, s.user,
-            s.deadline_us, s.run_at, s.trace, s.announce,
+            s.tenant, s.task, s.key, s.request_digest, s.agent, s.version, s.pool, s.priority, s.input,
+            s.user, s.deadline_us, s.run_at, s.trace, s.announce,
         )
         for s in batch
     ]  # fmt: skip

@@ -24,8 +24,8 @@ from outlast.store.records import (
 )
 
 _TABLES = (
-    "tasks", "inputs", "lanes", "queue", "leases", "attempts", "sessions", "writers", "operations", "unsettled",
-    "evidence", "events", "timers", "results", "outbox", "migrations",
+    "tasks", "inputs", "lanes", "queue", "leases", "attempts", "sessions", "writers", "operations",
+    "unsettled", "evidence", "events", "timers", "results", "outbox", "migrations",
 )  # fmt: skip
 _VIEW_CONNECTIONS = 3
 

@@ -34,7 +34,8 @@ begin
 end
 $$;
 
--- Accept a batch. Answers a row for each item that is not simply accepted: replayed, conflict or busy, with the task
+-- Accept a batch. A lane is null where the caller does not know it; that is an error only for a task that is new, so that
+-- what is refused leaves no lane behind. Answers a row for each item that is not simply accepted: replayed, conflict or busy, with the task
 -- that has the key.
 create function outlast.submit(
     p_tenant text[], p_task text[], p_key text[], p_digest text[], p_agent text[], p_version text[], p_pool text[],
@@ -90,6 +91,10 @@ begin
         end if;
 
         if v_made > 0 then
+            if exists (select from unnest(p_lane) with ordinality as s (lane, item)
+                        where s.lane is null and (v_made = cardinality(p_task) or s.item = any(v_new))) then
+                raise exception 'a lane is not known' using errcode = 'OLLAN';
+            end if;
             with s as materialized (
                 select s.item, s.tenant, s.task, s.lane, s.announce, v_now + s.deadline_us as deadline_at,
                        case when s.run_at > v_now then s.run_at end as run_at,

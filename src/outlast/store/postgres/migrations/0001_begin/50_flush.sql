@@ -125,29 +125,25 @@ begin
     v_now := coalesce(p_now, outlast.clock_us());
 
     for v_wave in 0..p_waves - 1 loop
-        -- Records. One that replaces an unknown takes it out of the reconciliation queue.
+        -- Records. They compare nothing, so they replace only what nothing was sent for: no ended operation, and no
+        -- attempt that has begun.
         if r_place <> '{}' then
-            with put as (
-                insert into outlast.operations as o (tenant, task, key, position, kind, name, state, request, epoch,
-                       arguments, result, error, created_at, due_at, ended_at)
-                select r.tenant, r.task, r.key, r.position, r.kind, r.name, r.state, r.request,
-                       h_epoch[r.place >> 20], r.arguments, r.result, r.error, v_now,
-                       coalesce(r.due_at, v_now + r.due_in),
-                       case when r.state in ('succeeded', 'failed') then v_now end
-                  from unnest(r_place, r_wave, r_tenant, r_task, r_key, r_position, r_kind, r_name, r_state, r_request,
-                              r_arguments, r_result, r_error, r_due_in, r_due_at)
-                       as r (place, wave, tenant, task, key, position, kind, name, state, request, arguments, result,
-                             error, due_in, due_at)
-                 where h_ok[r.place >> 20] and r.wave = v_wave
-                on conflict (tenant, task, key) do update
-                   set kind = excluded.kind, name = excluded.name, state = excluded.state, request = excluded.request,
-                       epoch = excluded.epoch, arguments = excluded.arguments, result = excluded.result,
-                       error = excluded.error, due_at = excluded.due_at, ended_at = excluded.ended_at
-                 where o.state not in ('succeeded', 'failed')
-                returning o.tenant, o.task, o.key, o.xmax <> '0' as replaced)
-            delete from outlast.unsettled u
-             using put p
-             where p.replaced and u.tenant = p.tenant and u.task = p.task and u.key = p.key;
+            insert into outlast.operations as o (tenant, task, key, position, kind, name, state, request, epoch,
+                   arguments, result, error, created_at, due_at, ended_at)
+            select r.tenant, r.task, r.key, r.position, r.kind, r.name, r.state, r.request,
+                   h_epoch[r.place >> 20], r.arguments, r.result, r.error, v_now,
+                   coalesce(r.due_at, v_now + r.due_in),
+                   case when r.state in ('succeeded', 'failed') then v_now end
+              from unnest(r_place, r_wave, r_tenant, r_task, r_key, r_position, r_kind, r_name, r_state, r_request,
+                          r_arguments, r_result, r_error, r_due_in, r_due_at)
+                   as r (place, wave, tenant, task, key, position, kind, name, state, request, arguments, result,
+                         error, due_in, due_at)
+             where h_ok[r.place >> 20] and r.wave = v_wave
+            on conflict (tenant, task, key) do update
+               set kind = excluded.kind, name = excluded.name, state = excluded.state, request = excluded.request,
+                   epoch = excluded.epoch, arguments = excluded.arguments, result = excluded.result,
+                   error = excluded.error, due_at = excluded.due_at, ended_at = excluded.ended_at
+             where o.state in ('planned', 'approved') or (o.state = 'running' and o.attempt = 0);
         end if;
 
         -- Outcomes, by compare-and-set; the reconciliation queue follows.

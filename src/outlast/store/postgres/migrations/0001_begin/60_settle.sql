@@ -42,7 +42,7 @@ begin
         select s.*
           from unnest(p_tenant, p_task, p_key, p_verdict, p_by, p_reason, p_turn, p_result, p_evidence, p_forced)
                with ordinality
-               as s (tenant, task, key, verdict, by, reason, turn, result, evidence, forced, place)
+               as s (tenant, task, key, verdict, who, reason, turn, result, evidence, forced, place)
          order by s.place
     loop
         select o.state, o.attempt, o.turn, o.deadline_at into v_op
@@ -74,14 +74,14 @@ begin
                        then '{"code":"did_not_happen","message":' || to_json(v_item.reason) || '}' end,
                turn = o.turn + 1,
                ended_at = case when v_state <> 'planned' then v_now end,
-               settled_by = v_item.by
+               settled_by = v_item.who
          where o.tenant = v_item.tenant and o.task = v_item.task and o.key = v_item.key and o.turn = v_op.turn
            and o.state = 'unknown';
         delete from outlast.unsettled u
          where u.tenant = v_item.tenant and u.task = v_item.task and u.key = v_item.key;
         perform outlast.add_evidence(v_item.tenant, v_item.task, v_item.key, v_op.attempt,
-            case when v_item.by like 'person:%' then 'person' else 'answered' end,
-            '{"verdict":' || to_json(v_item.verdict) || ',"by":' || to_json(v_item.by)
+            case when v_item.who like 'person:%' then 'person' else 'answered' end,
+            '{"verdict":' || to_json(v_item.verdict) || ',"by":' || to_json(v_item.who)
             || ',"reason":' || to_json(v_item.reason) || ',"forced":' || v_item.forced
             || ',"evidence":' || v_item.evidence || '}', v_now);
 
@@ -95,7 +95,7 @@ begin
             insert into outlast.events (tenant, task, number, kind, epoch, data, at)
             values (v_item.tenant, v_item.task, v_head.last_event + 1, 'operation.settled', 0,
                     '{"operation":' || to_json(v_item.key) || ',"verdict":' || to_json(v_item.verdict)
-                    || ',"by":' || to_json(v_item.by) || '}', v_now);
+                    || ',"by":' || to_json(v_item.who) || '}', v_now);
             if v_woken[v_item.place] then
                 insert into outlast.queue (lane, tenant, task) values (v_head.lane, v_item.tenant, v_item.task);
                 delete from outlast.timers m

@@ -66,6 +66,9 @@ declare
     v_one record;
     v_timer record;
     v_count integer;
+    v_lanes bigint[] := '{}';
+    v_tenants text[] := '{}';
+    v_tasks text[] := '{}';
     v_more boolean := false;
 begin
     if not pg_try_advisory_xact_lock(hashtextextended('outlast.sweep', 0)) then
@@ -136,7 +139,7 @@ begin
     v_count := 0;
     v_now := coalesce(p_now, outlast.clock_us());
     for v_one in
-        select t.tenant, t.id as task, t.state, t.epoch, t.round, t.last_event
+        select t.tenant, t.id as task, t.state, t.epoch, t.round, t.last_event, t.lane
           from outlast.timers m
           join outlast.tasks t on t.tenant = m.tenant and t.id = m.task
          where m.kind = 'deadline' and m.due_at <= v_now
@@ -161,7 +164,11 @@ begin
                set state = 'failed', epoch = t.epoch + 1, last_event = t.last_event + 2
              where t.tenant = v_one.tenant and t.id = v_one.task;
         else
-            -- An entry that it may have in the queue is found stale by a claim, and removed there.
+            if v_one.state = 'queued' then
+                v_lanes := v_lanes || v_one.lane;
+                v_tenants := v_tenants || v_one.tenant;
+                v_tasks := v_tasks || v_one.task;
+            end if;
             perform outlast.fail_task(v_one.tenant, v_one.task, v_one.round, 0, v_one.last_event + 1,
                 'deadline_exceeded', 'the task''s deadline passed', v_now);
             update outlast.tasks t
@@ -171,6 +178,21 @@ begin
         return query select 'expired', v_one.tenant, v_one.task, null::bigint;
     end loop;
     v_more := v_more or v_count >= p_limit;
+
+    -- Their entries in the queue are mostly the oldest of their lanes. One that is not is found stale by a claim.
+    if v_lanes <> '{}' then
+        delete from outlast.queue q
+         using (select distinct x.lane from unnest(v_lanes) as x (lane)) x
+         cross join lateral (
+               select e.lane, e.xid, e.seq, e.tenant, e.task
+                 from outlast.lanes l
+                 join outlast.queue e on e.lane = l.id and (e.xid, e.seq) >= (l.mark_xid, l.mark_seq)
+                where l.id = x.lane
+                order by e.xid, e.seq
+                limit 5000) e
+          join unnest(v_tenants, v_tasks) as t (tenant, task) on t.tenant = e.tenant and t.task = e.task
+         where q.lane = e.lane and q.xid = e.xid and q.seq = e.seq;
+    end if;
 
     v_count := 0;
     v_now := coalesce(p_now, outlast.clock_us());
