@@ -61,9 +61,17 @@ def table(head: Sequence[str], body: Iterable[Sequence[object]]) -> str:
     """Write a Markdown table."""
     lines = ["| " + " | ".join(head) + " |", "| " + " | ".join("---" for _ in head) + " |"]
     for row in body:
-        cells = [str(cell).replace("|", "\\|").replace("\n", " ") for cell in row]
+        cells = [escaped(str(cell)).replace("|", "\\|").replace("\n", " ") for cell in row]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def escaped(text: str) -> str:
+    """Keep what looks like HTML outside of code from being taken for it."""
+    pieces = text.split("`")
+    return "`".join(
+        piece if number % 2 else piece.replace("<", "&lt;") for number, piece in enumerate(pieces)
+    )
 
 
 def code(text: object) -> str:
@@ -382,7 +390,7 @@ def python() -> str:
     for name, kind in held:
         written += [f"### {kind.__name__}", prose(kind.__doc__)]
         rows = [
-            (_signature(f"{name}.{member}", what), prose(what.__doc__).replace("\n\n", "<br>"))
+            (_signature(f"{name}.{member}", what), prose(what.__doc__).replace("\n\n", " "))
             for member, what in _members(kind)
             if member not in inside
         ]
@@ -400,7 +408,7 @@ def views() -> str:
         [
             (
                 code(kind.__name__), ", ".join(code(f.name) for f in dataclasses.fields(kind)),
-                prose(kind.__doc__).replace("\n\n", "<br>").rstrip("."),
+                prose(kind.__doc__).replace("\n\n", " ").rstrip("."),
             )
             for kind in [*kinds, outlast.AttemptView, outlast.Request]
         ],

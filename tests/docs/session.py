@@ -9,6 +9,7 @@ import inspect
 import io
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,17 @@ TICKETS = "http://127.0.0.1:9009"
 """Where the pages' ticket service is; each test puts its own Recorder in its place."""
 DATABASE = "postgresql://outlast:secret@db.internal/outlast"
 """Where the pages' PostgreSQL is."""
+PRINTER = "9100"
+"""The port of the pages' printer."""
 SERVING = frozenset({"dev", "serve", "worker"})
 """Commands that go on until they are stopped; what the pages say of them is tested elsewhere."""
 
 
 class Session:
-    """The blocks of one name on one page. places: what to put in the place of the pages' addresses."""
+    """The blocks of one name on one page. places: what to put in the place of the pages' addresses.
+
+    names: the blocks' namespace. A text in it also fills ``<its name>`` in console blocks.
+    """
 
     def __init__(self, page: Page, name: str, folder: Path, places: dict[str, str]) -> None:
         self._page, self._name, self._folder, self._places = page, name, folder, places
@@ -68,6 +74,8 @@ class Session:
                 for line in lines(self._here(block.text), **self._texts()):
                     if line.program == "outlast" and line.words[1] not in SERVING:
                         runner.run(asyncio.to_thread(self._command, line.words, block))
+                    elif line.program == "python":
+                        self._python(line.words, block)
             case "prints", _:
                 expected = re.escape(self._here(block.text).strip()).replace("…", ".*?")
                 seen = "\n".join(text.rstrip() for text in self._printed.getvalue().strip().splitlines())
@@ -86,6 +94,13 @@ class Session:
         answer = CliRunner().invoke(cli, list(words[1:]), prog_name="outlast")
         shown = f"{block.where}: {shlex.join(words)}\n{answer.output}"
         assert answer.exit_code == 0, f"{shown}\n{answer.exception!r}"
+        self._printed.write(answer.stdout)
+
+    def _python(self, words: tuple[str, ...], block: Block) -> None:
+        answer = subprocess.run(
+            [sys.executable, *words[1:]], cwd=self._folder, capture_output=True, text=True, check=False
+        )
+        assert answer.returncode == 0, f"{block.where}:\n{answer.stdout}\n{answer.stderr}"
         self._printed.write(answer.stdout)
 
     def _texts(self) -> dict[str, str]:
