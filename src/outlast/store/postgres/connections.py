@@ -96,6 +96,9 @@ async def connect(address: Address, duty: Duty) -> asyncpg.Connection[asyncpg.Re
         "tcp_keepalives_count": "4",
         "client_connection_check_interval": "5000",
     }
+    if duty is LISTEN:
+        # A notification takes a transaction id, so that it would wait for the disk like any commit.
+        settings["synchronous_commit"] = "off"
     if duty.fixed_plans:
         settings |= {
             "plan_cache_mode": "force_generic_plan",

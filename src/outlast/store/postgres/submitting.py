@@ -115,16 +115,19 @@ class Submitting:
                     return await connection.fetch(self._guarded, *arguments, False, False)
 
             try:
-                return _verdicts(batch, await self._line.run(work))
+                rows = await self._line.run(work)
+                if not rows or rows[0]["kind"] != "lane":
+                    return _verdicts(batch, rows)
             except StoreUnavailable:
                 if tries > 1:
                     raise
+                continue
             except NoSuchLane:
-                # Lanes are made when a task is about to stand in them for the first time; or the database
-                # was put back to an earlier state, and what we know of it is wrong.
+                # The database was put back to an earlier state, and what we know of it is wrong.
                 if tries > 2:
                     raise
-                lanes = await self._make_lanes(names, afresh=True)
+            # A task is about to stand in these lanes for the first time.
+            lanes = await self._make_lanes(names, afresh=True)
 
     async def _make_lanes(self, names: Sequence[_Lane], *, afresh: bool = False) -> list[int | None]:
         """Answer the lanes' numbers; make lanes that do not exist, in a transaction of their own."""

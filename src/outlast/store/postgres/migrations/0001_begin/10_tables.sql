@@ -6,10 +6,15 @@
 -- and never truncated, since that takes a lock that everybody queues behind. The check lists are those of
 -- outlast.core.transitions.
 
+-- Whether a caller's key or id can be addressed: 1 to 255 characters, none of them a control character (C0, DEL, C1), at
+-- least one of them visible. outlast.core.ids has the same rules.
+create function outlast.is_key(p_key text) returns boolean language sql immutable parallel safe
+return char_length(p_key) between 1 and 255 and p_key ~ '[^\s]' and p_key !~ '[\u0001-\u001f\u007f-\u009f]';
+
 -- The head: narrow, and what everybody locks.
 create table outlast.tasks (
     tenant text collate "C" not null check (tenant <> ''),
-    id text collate "C" not null check (char_length(id) between 1 and 255 and id ~ '[^\s]' and id !~ '[\u0001-\u001f\u007f-\u009f]'),
+    id text collate "C" not null check (outlast.is_key(id)),
     state text not null check (state in ('queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled')),
     reason text check (reason in ('timer', 'signal', 'approval', 'reconciliation', 'child', 'limit', 'operator')),
     epoch bigint not null default 0 check (epoch >= 0),
@@ -26,7 +31,7 @@ create table outlast.tasks (
 create table outlast.inputs (
     tenant text collate "C" not null,
     task text collate "C" not null,
-    key text collate "C" check (char_length(key) between 1 and 255 and key ~ '[^\s]' and key !~ '[\u0001-\u001f\u007f-\u009f]'),
+    key text collate "C" check (outlast.is_key(key)),
     request_digest text not null,
     agent text not null,
     version_asked text not null,

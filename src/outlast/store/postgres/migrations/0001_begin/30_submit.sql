@@ -36,7 +36,7 @@ $$;
 
 -- Accept a batch. A lane is null where the caller does not know it; that is an error only for a task that is new, so that
 -- what is refused leaves no lane behind. Answers a row for each item that is not simply accepted: replayed, conflict or busy, with the task
--- that has the key.
+-- that has the key; or one row lane: nothing was done, make the lanes and call again.
 create function outlast.submit(
     p_tenant text[], p_task text[], p_key text[], p_digest text[], p_agent text[], p_version text[], p_pool text[],
     p_priority integer[], p_input text[], p_user text[], p_deadline_us bigint[], p_run_at bigint[], p_trace text[],
@@ -56,6 +56,19 @@ begin
     if (select count(*) from outlast.lanes l where l.id = any(p_lane))
        <> (select count(distinct x.lane) from unnest(p_lane) as x (lane)) then
         raise exception 'a lane does not exist' using errcode = 'OLLAN';
+    end if;
+
+    if array_position(p_lane, null) is not null and not exists (
+           select from unnest(p_task, p_key) as s (task, key)
+            where not outlast.is_key(s.task) or not outlast.is_key(s.key))
+       and exists (
+           select from unnest(p_tenant, p_task, p_key, p_lane) as s (tenant, task, key, lane)
+            where s.lane is null
+              and not exists (select from outlast.inputs i where i.tenant = s.tenant and i.key = s.key)
+              and not exists (select from outlast.inputs i where i.tenant = s.tenant and i.task = s.task))
+    then
+        return query select 0::bigint, 'lane', null::text;
+        return;
     end if;
 
     for v_round in 1..5 loop
