@@ -6,8 +6,9 @@ what comes.
 State: each follower has a cursor of its own; there is no global one. The reader asks the store for (task,
 after) pairs of its followers, when a hint comes and every ``poll_s`` without one.
 
-Failure by failure: a follower that does not read is cut when its bounded buffer is full, with its last
-number; nothing is dropped in the middle. The store is away: reading goes on when it is back.
+Failure by failure: nothing is read for a follower whose bounded buffer is full, and one that leaves it full
+for ``PATIENCE_S`` is cut, with its last number; nothing is dropped in the middle. The store is away: reading
+goes on when it is back.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ import contextlib
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from outlast import telemetry
+from outlast import clock, telemetry
 from outlast.errors import StoreUnavailable, Unavailable
 from outlast.store.contract import Store
 from outlast.store.records import EventCursor, EventRow
 
 FINAL = frozenset({"task.succeeded", "task.failed", "task.cancelled"})
 BUFFER = 2_000
-"""Events kept for one follower that does not read."""
+"""Events kept for one follower that does not read; about, since a whole read is taken."""
+PATIENCE_S = 10.0
+"""Seconds for which a follower may leave its buffer full."""
 
 
 class Overrun(Unavailable):
@@ -44,7 +47,20 @@ class _Follower:
     cursor: EventCursor
     events: list[EventRow] = field(default_factory=list)
     ready: asyncio.Event = field(default_factory=asyncio.Event)
+    full_since: float | None = None
     cut: bool = False
+
+    def takes_more(self) -> bool:
+        """Whether more is to be read for it; cuts it when it was patience enough."""
+        if self.cut or len(self.events) < BUFFER:
+            return not self.cut
+        now = clock.monotonic()
+        if self.full_since is None:
+            self.full_since = now
+        elif now - self.full_since > PATIENCE_S:
+            self.cut = True
+            self.ready.set()
+        return False
 
 
 class Tail:
@@ -72,6 +88,9 @@ class Tail:
                 await follower.ready.wait()
                 follower.ready.clear()
                 events, follower.events = follower.events, []
+                if follower.full_since is not None:
+                    follower.full_since = None
+                    self._wake()
                 for event in events:
                     last = event.number
                     yield event
@@ -113,29 +132,31 @@ class Tail:
 
     async def _once(self) -> bool:
         """Read once for all followers; answer whether there may be more at once."""
-        followers = [follower for follower in self._followers if not follower.cut]
+        followers = [follower for follower in self._followers if follower.takes_more()]
+        if not followers:
+            return False
+        # Those at one place are read for once.
+        cursors = list({follower.cursor: None for follower in followers})
         try:
-            rows = await self._store.read_events([follower.cursor for follower in followers], self._limit)
+            rows = await self._store.read_events(cursors, self._limit)
         except StoreUnavailable as error:
             telemetry.emit(telemetry.StoreAway(duty="tail", detail=str(error)))
             await asyncio.sleep(0.25)
             return False
         if not rows:
             return False
-        by_task: dict[tuple[str, str], list[EventRow]] = {}
+        by_task: dict[tuple[str, str], dict[int, EventRow]] = {}
         for row in rows:
-            by_task.setdefault((row.tenant, row.task), []).append(row)
+            by_task.setdefault((row.tenant, row.task), {})[row.number] = row
         for follower in followers:
             cursor = follower.cursor
-            fresh = [
-                row for row in by_task.get((cursor.tenant, cursor.task), ()) if row.number > cursor.after
-            ]
-            if not fresh:
-                continue
-            if len(follower.events) + len(fresh) > BUFFER:
-                follower.cut = True
-            else:
-                follower.events.extend(fresh)
-                follower.cursor = EventCursor(tenant=cursor.tenant, task=cursor.task, after=fresh[-1].number)
-            follower.ready.set()
+            news = by_task.get((cursor.tenant, cursor.task), {})
+            # Followers of one task stand at different places: take what comes next, and nothing beyond a gap.
+            number = cursor.after + 1
+            while number in news:
+                follower.events.append(news[number])
+                number += 1
+            if number > cursor.after + 1:
+                follower.cursor = EventCursor(tenant=cursor.tenant, task=cursor.task, after=number - 1)
+                follower.ready.set()
         return len(rows) >= self._limit
