@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import email.message
 import json
 import re
@@ -18,6 +19,9 @@ from outlast.errors import InvalidKey
 from outlast.server.problem import Refused, problem
 
 MAX_WAIT_S: Final = 60
+DROP_S: Final = 2.0
+DROP_BYTES: Final = 50_000_000
+"""How long, and how much, of a refused body is taken from a client that still sends it."""
 
 # ── the body ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -25,7 +29,9 @@ MAX_WAIT_S: Final = 60
 class BodyLimit:
     """ASGI middleware: refuse a body over ``limit`` bytes before anyone parses it.
 
-    A stated length is refused unread; a body of unstated length (chunked) is counted as it arrives.
+    A stated length is refused unread; a body of unstated length (chunked) is counted as it arrives. What the
+    client still sends is then taken and dropped, within bounds: a connection that is closed on unread bytes
+    is reset, and the client would not see why.
     """
 
     def __init__(self, app: ASGIApp, limit: int) -> None:
@@ -37,15 +43,15 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        detail = f"the body is over the limit of {self._limit} bytes"
-        stated = dict(scope["headers"]).get(b"content-length", b"0")
-        if stated.isdigit() and len(stated) < 20 and int(stated) <= self._limit:
-            # The server holds the client to its stated length; counting is for what states none.
-            pass
-        elif stated.isdigit():
-            # The rest of the body is not worth reading, so the connection cannot be used again.
-            await problem("body_too_large", detail, headers={"Connection": "close"})(scope, receive, send)
-            return
+        headers = dict(scope["headers"])
+        over = Refused(
+            "body_too_large",
+            f"the body is over the limit of {self._limit} bytes",
+            headers={"Connection": "close"},
+        )
+        # A client that asked first sends nothing now.
+        will_send = headers.get(b"expect", b"").lower() != b"100-continue"
+        stated = headers.get(b"content-length", b"0")
         read = 0
 
         async def counted() -> Message:
@@ -54,10 +60,38 @@ class BodyLimit:
             if message["type"] == "http.request":
                 read += len(message.get("body", b""))
                 if read > self._limit:
-                    raise Refused("body_too_large", detail, headers={"Connection": "close"})
+                    raise over
             return message
 
-        await self._app(scope, counted, send)
+        async def ending(message: Message) -> None:
+            if (
+                read > self._limit
+                and message["type"] == "http.response.body"
+                and not message.get("more_body")
+            ):
+                await send({**message, "more_body": True})
+                if will_send:
+                    await self._drop(receive)
+                message = {"type": "http.response.body", "body": b""}
+            await send(message)
+
+        if stated.isdigit() and (len(stated) > 18 or int(stated) > self._limit):
+            read = self._limit + 1
+            await problem(over.code, str(over.detail), headers=over.headers)(scope, receive, ending)
+            return
+        await self._app(scope, counted, ending)
+
+    async def _drop(self, receive: Receive) -> None:
+        dropped = 0
+        try:
+            async with asyncio.timeout(DROP_S):
+                while dropped <= DROP_BYTES:
+                    message = await receive()
+                    if message["type"] != "http.request" or not message.get("more_body"):
+                        return
+                    dropped += len(message.get("body", b""))
+        except TimeoutError:
+            return
 
 
 class StrictRequest(Request):

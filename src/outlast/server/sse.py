@@ -8,6 +8,7 @@ id; after the task's final event there is nothing more to come.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from typing import Any, Final
@@ -25,6 +26,8 @@ from outlast.views import EventView
 
 RETRY_MS: Final = 1_000
 SEND_TIMEOUT_S: Final = 30.0
+SEP: Final = "\n"
+_frame = functools.partial(ServerSentEvent, sep=SEP)
 
 
 class EventStream(EventSourceResponse):
@@ -36,14 +39,14 @@ class EventStream(EventSourceResponse):
         closing: Closing,
         *,
         keep_alive_s: float,
-        send_timeout_s: float = SEND_TIMEOUT_S,
+        send_timeout_s: float,
     ) -> None:
         super().__init__(
             _messages(events, closing),
             ping=keep_alive_s,
-            ping_message_factory=lambda: ServerSentEvent(comment="keep-alive", sep="\n"),
+            ping_message_factory=lambda: _frame(comment="keep-alive"),
             send_timeout=send_timeout_s,
-            sep="\n",
+            sep=SEP,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,7 +58,7 @@ class EventStream(EventSourceResponse):
 
 
 async def _messages(events: Any, closing: Closing) -> AsyncIterator[ServerSentEvent]:
-    yield ServerSentEvent(comment="open", retry=RETRY_MS)
+    yield _frame(comment="open", retry=RETRY_MS)
     async with aclosing(events):
         while True:
             try:
@@ -68,11 +71,11 @@ async def _messages(events: Any, closing: Closing) -> AsyncIterator[ServerSentEv
             except Stopping:
                 yield _notice("stream.stopping", "stopping", "the service is stopping; connect again")
                 return
-            yield ServerSentEvent(_text(event_body(event)), id=str(event.number), event=event.kind)
+            yield _frame(_text(event_body(event)), id=str(event.number), event=event.kind)
 
 
 def _notice(kind: str, code: str, detail: str) -> ServerSentEvent:
-    return ServerSentEvent(_text({"code": code, "detail": detail}), event=kind)
+    return _frame(_text({"code": code, "detail": detail}), event=kind)
 
 
 def _text(value: Any) -> str:

@@ -25,7 +25,7 @@ from outlast.server.schemas.tasks import (
     task_body,
     task_path,
 )
-from outlast.server.sse import EventStream
+from outlast.server.sse import SEND_TIMEOUT_S, EventStream
 from outlast.streams.tail import FINAL
 from outlast.views import TaskView
 
@@ -207,7 +207,9 @@ async def follow_events(
     if view.ended_at is not None and after >= view.last_event:
         return Response(None, 204)
     following = app.events(task, tenant=caller.tenant, after=after)
-    return EventStream(following, closing, keep_alive_s=request.app.state.keep_alive_s)
+    return EventStream(
+        following, closing, keep_alive_s=request.app.state.keep_alive_s, send_timeout_s=SEND_TIMEOUT_S
+    )
 
 
 @router.get("/tasks/{task}/attempts", response_model=AttemptPage, responses=refusals("task_not_found"))

@@ -1,0 +1,141 @@
+"""The reconciliation queue over HTTP: what is unknown, and how a person settles it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.server.desk import PATIENCE_S, Desk, settings
+
+from outlast.server import create_app
+
+HAPPENED = {"verdict": "happened", "reason": "the bank has it", "result": {"letter": 9}, "by": "ada"}
+
+
+async def settle(desk: Desk, operation: str, **body: Any) -> Any:
+    return await desk.client.post(f"/v1/operations/{operation}/settle", json=body)
+
+
+async def test_the_queue_lists_what_is_unknown_in_pages(desk: Desk) -> None:
+    operations = sorted([await desk.unknown(), await desk.unknown(), await desk.unknown()])
+    page = (await desk.client.get("/v1/operations?state=unknown&limit=2")).json()
+    rest = (await desk.client.get("/v1/operations", params={"after": page["next"], "limit": 2})).json()
+    assert [item["id"] for item in page["items"] + rest["items"]] == operations
+    assert rest["next"] is None
+
+
+async def test_an_operation_is_shown_with_its_evidence(desk: Desk) -> None:
+    operation = await desk.unknown()
+    shown = (await desk.client.get(f"/v1/operations/{operation.replace('#', '%23')}")).json()
+    assert (shown["id"], shown["name"], shown["effect"], shown["state"]) == (
+        operation,
+        "send_letter",
+        "manual",
+        "unknown",
+    )
+    assert shown["links"]["settle"] == f"/v1/operations/{operation.replace('#', '%23')}/settle"
+    assert (await desk.client.get(shown["links"]["self"])).json() == shown
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "task_01jz8f5s9ve5ptq3mwr7n1k2bd:send_letter%231",
+        "nonsense",
+        "a:b",
+        "task_01jz8f5s9ve5ptq3mwr7n1k2bd:%00",
+        "task_01jz8f5s9ve5ptq3mwr7n1k2bd:",
+        "task_01jz8f5s9ve5ptq3mwr7n1k2bd:a/b",
+    ],
+)
+async def test_unknown_ids_are_404(desk: Desk, operation: str) -> None:
+    for answer in (
+        await desk.client.get(f"/v1/operations/{operation}"),
+        await settle(desk, operation, **HAPPENED),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (404, "operation_not_found")
+
+
+async def test_what_happened_goes_on_with_its_result(desk: Desk) -> None:
+    operation = (await desk.unknown()).replace("#", "%23")
+    answer = await settle(desk, operation, **HAPPENED)
+    assert (answer.status_code, answer.json()["state"], answer.json()["settled_by"]) == (
+        200,
+        "succeeded",
+        "person:ada",
+    )
+    view = await desk.app.wait(answer.json()["task"], timeout=PATIENCE_S)
+    assert view.result == {"letter": 9}
+    evidence = (await desk.client.get(f"/v1/operations/{operation}")).json()["evidence"]
+    assert [item["source"] for item in evidence][-1] == "person"
+    assert "the bank has it" in str(evidence[-1]["data"])
+    assert (await desk.client.get("/v1/operations")).json()["items"] == []
+
+
+async def test_what_did_not_happen_waits_for_the_call_to_be_over(desk: Desk) -> None:
+    operation = (await desk.unknown()).replace("#", "%23")
+    early = await settle(desk, operation, verdict="did_not_happen", reason="not at the bank")
+    assert (early.status_code, early.json()["code"], early.json()["state"]) == (
+        409,
+        "settlement_conflict",
+        "too_early",
+    )
+    assert early.json()["operation"]["state"] == "unknown"
+    forced = await settle(desk, operation, verdict="did_not_happen", reason="not at the bank", forced=True)
+    assert (forced.status_code, forced.json()["state"]) == (200, "failed")
+
+
+async def test_a_conflict_shows_what_is_recorded(desk: Desk) -> None:
+    operation = (await desk.unknown()).replace("#", "%23")
+    first = (await settle(desk, operation, **HAPPENED)).json()
+    late = await settle(desk, operation, verdict="did_not_happen", reason="no", forced=True)
+    assert (late.status_code, late.json()["code"], late.json()["state"]) == (
+        409,
+        "settlement_conflict",
+        "succeeded",
+    )
+    assert late.json()["operation"] == first
+
+
+async def test_a_turn_that_moved_on_is_a_conflict(desk: Desk) -> None:
+    operation = (await desk.unknown()).replace("#", "%23")
+    turn = (await desk.client.get(f"/v1/operations/{operation}")).json()["turn"]
+    assert (await settle(desk, operation, **HAPPENED, turn=turn + 1)).status_code == 409
+    assert (await settle(desk, operation, **HAPPENED, turn=turn)).status_code == 200
+
+
+async def test_without_a_name_the_key_stands_for_the_person(desk: Desk) -> None:
+    operation = (await desk.unknown()).replace("#", "%23")
+    answer = await settle(desk, operation, verdict="happened", reason="seen")
+    assert answer.json()["settled_by"] == "person:local"
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "pointer"),
+    [
+        ({"verdict": "perhaps"}, "invalid_request", "/verdict"),
+        ({"reason": ""}, "invalid_request", "/reason"),
+        ({"reason": None}, "invalid_request", "/reason"),
+        ({"by": "a\u0000b"}, "invalid_request", "/by"),
+        ({"turn": -1}, "invalid_request", "/turn"),
+        ({"forced": "yes"}, "invalid_request", "/forced"),
+        ({"turns": 1}, "invalid_request", "/turns"),
+        ({"result": [[10**4_001]]}, "unserializable", "/result/0/0"),
+    ],
+)
+async def test_points_at_what_is_wrong(desk: Desk, change: dict[str, Any], code: str, pointer: str) -> None:
+    operation = (await desk.unknown()).replace("#", "%23")
+    answer = await settle(desk, operation, **{**HAPPENED, **change})
+    assert (answer.status_code, answer.json()["code"]) == (422, code)
+    assert [item["pointer"] for item in answer.json()["errors"]] == [pointer]
+    assert (await desk.client.get(f"/v1/operations/{operation}")).json()["state"] == "unknown"
+
+
+async def test_other_tenants_operations_do_not_exist(desk: Desk) -> None:
+    operation = (await desk.unknown()).replace("#", "%23")
+    api = create_app(desk.app, settings(api_keys="bolt:key-b"), manage=False)
+    bolt = desk.client_of(api, authorization="Bearer key-b")
+    assert (await bolt.get("/v1/operations")).json()["items"] == []
+    assert (await bolt.get(f"/v1/operations/{operation}")).status_code == 404
+    assert (await bolt.post(f"/v1/operations/{operation}/settle", json=HAPPENED)).status_code == 404
+    assert (await desk.client.get(f"/v1/operations/{operation}")).json()["state"] == "unknown"
