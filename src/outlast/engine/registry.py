@@ -98,12 +98,14 @@ class Registry:
             raise AgentNotFound(f"no agent {shown!r} is registered; registered are: {known}")
         return spec
 
-    def serves(self, pools: tuple[str, ...]) -> tuple[Serves, ...]:
-        """Answer the agent versions that a worker of these pools can run."""
+    def serves(self) -> tuple[Serves, ...]:
+        """Answer the agent versions that a worker can run, whatever pool their tasks stand in.
+
+        An agent's pool is only where its tasks stand unless the caller says otherwise.
+        """
         return tuple(
             Serves(agent=name, version=version, default=self.latest[name] == version)
-            for (name, version), spec in sorted(self.agents.items())
-            if spec.pool in pools or not pools
+            for name, version in sorted(self.agents)
         )
 
     def configuration(self) -> str:

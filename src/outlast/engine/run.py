@@ -338,6 +338,8 @@ class Run:
         try:
             arguments = self.spec.signature.check(values.decode(self.loaded.input))
             self._arm_deadline()
+            # A process that stood still since the claim may have lost the task: not one step of it begins.
+            await self.host.session.trust()
             self.check()
             result = await self.spec.function(context, **arguments)
             ending = self._success(result)

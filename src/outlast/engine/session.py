@@ -41,6 +41,13 @@ class Session:
         self.trusted_until = float("-inf")
         self._offset_us = 0
         self._anchor = clock.monotonic()
+        self._renewed = asyncio.Event()
+
+    async def trust(self) -> None:
+        """Wait until this session can be trusted; at once if it can be now."""
+        while not self.trusted():
+            self._renewed.clear()
+            await self._renewed.wait()
 
     def trusted(self) -> bool:
         """Answer whether calls may be sent under this session now."""
@@ -72,6 +79,7 @@ class Session:
         self.saw_now(renewed.now)
         if renewed.alive:
             self.trusted_until = sent + self._settings.lease_s
+            self._renewed.set()
             return True
         lost, self.id = self.id, clock.new_id(ids.SESSION)
         self.trusted_until = float("-inf")

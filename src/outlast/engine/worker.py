@@ -118,7 +118,7 @@ class Worker:
     async def run(self) -> None:
         """Serve until ``stop``; returns when every lease is given back or its grace time is over."""
         pools = self.settings.pools
-        serves = self.registry.serves(pools)
+        serves = self.registry.serves()
         if not pools:
             pools = tuple(sorted({spec.pool for spec in self.registry.agents.values()}))
         self.session.serves = orjson.dumps(
