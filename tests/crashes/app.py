@@ -1,0 +1,81 @@
+"""What the processes of the crash tests run: agents that do one of everything, over the ticket service."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+from outlast import Outlast, TaskContext, ToolCall
+from outlast.core.retry import Backoff
+from outlast.drills.serving import say
+
+TICKETS_URL = "TESTS_TICKETS_URL"
+QUICK = Backoff(base_s=0.05, max_s=0.2, jitter_s=0.05, attempts=10)
+
+
+def build(database_url: str, tickets_url: str) -> Outlast:
+    """Make the app."""
+    app = Outlast("crashes", database_url=database_url)
+
+    async def find_ticket(call: ToolCall) -> Any:
+        found = await call.http.get(
+            f"{tickets_url}/tickets", params={"idempotency_key": call.idempotency_key}
+        )
+        return found.json()[0] if found.json() else None
+
+    @app.tool(effect="keyed", key_window="24h", find=find_ticket, timeout=20, retry=QUICK)
+    async def create_ticket(call: ToolCall, invoice: str, amount: str) -> dict[str, Any]:
+        reply = await call.http.post(f"{tickets_url}/tickets", json={"invoice": invoice, "amount": amount})
+        ticket: dict[str, Any] = reply.json()
+        return ticket
+
+    @app.tool(effect="idempotent", timeout=20, retry=QUICK)
+    async def put_note(call: ToolCall, ticket: str, text: str) -> str:
+        reply = await call.http.put(f"{tickets_url}/tickets/{ticket}/note", json={"text": text})
+        return str(reply.json()["note"])
+
+    async def amount_of(invoice: str) -> str:
+        say("step", task=invoice)
+        return "118.50"
+
+    @app.agent
+    async def journey(task: TaskContext, invoice: str) -> dict[str, Any]:
+        """A step, a keyed tool, an event, a wait that suspends, an idempotent tool, a result."""
+        amount = await task.step(amount_of, invoice)
+        ticket = await task.call(create_ticket, invoice=invoice, amount=amount)
+        await task.emit("progress", {"ticket": ticket["id"]})
+        await task.sleep(0.05)
+        note = await task.call(put_note, ticket["id"], f"for {invoice}")
+        return {"ticket": ticket["id"], "note": note}
+
+    def die() -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    @app.agent
+    async def poison(task: TaskContext) -> None:
+        """Take its process down, every time."""
+        await task.step(die)
+
+    def block(seconds: float) -> float:
+        time.sleep(seconds)
+        return seconds
+
+    @app.agent
+    async def long(task: TaskContext, invoice: str, seconds: float) -> str:
+        """Compute for longer than any lease of these tests lasts, then file a ticket."""
+        await task.step(block, seconds)
+        ticket = await task.call(create_ticket, invoice=invoice, amount="1")
+        return str(ticket["id"])
+
+    @app.agent
+    async def stepwise(task: TaskContext, invoice: str, steps: int) -> int:
+        """Many short steps, with a ticket in the middle."""
+        for number in range(steps):
+            await task.step(block, 0.05)
+            if number == steps // 2:
+                await task.call(create_ticket, invoice=invoice, amount="1")
+        return steps
+
+    return app
