@@ -178,7 +178,10 @@ class _Thread:
         """Take everything pending; wait for the first, but not for ever while somebody watches."""
         group: list[_Post] = []
         try:
-            first = self._posts.get(timeout=POLL_SECONDS if self._watchers > 0 else self._tend_in)
+            # What tells of the closing may have been taken along with the last posts.
+            first = self._posts.get(
+                block=not self._closing, timeout=POLL_SECONDS if self._watchers > 0 else self._tend_in
+            )
             while True:
                 if first is not None:
                     group.append(first)

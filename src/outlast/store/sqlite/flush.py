@@ -110,7 +110,8 @@ def _record_operation(tx: Transaction, head: Head, entry: RecordOperation) -> st
         ),
     )
     if not recorded:
-        replaced = tx.run(
+        # A record is never refused; where something was sent or has ended, what is stored stands.
+        tx.run(
             "replace_operation",
             (
                 entry.kind,
@@ -128,9 +129,6 @@ def _record_operation(tx: Transaction, head: Head, entry: RecordOperation) -> st
                 entry.key,
             ),
         )
-        if not replaced:
-            found = tx.row("read_operation", (head.tenant, head.task, entry.key))
-            return "already_final" if found is None or found[0] in OPERATION.final else "not_planned"
     _append(head, entry.events)
     return None
 
@@ -259,10 +257,10 @@ def _end_attempt(tx: Transaction, head: Head, entry: EndAttempt) -> str | None:
 
 def _wake_at(tx: Transaction, head: Head, entry: EndAttempt) -> int | None:
     """Answer when a suspended task is to be woken, None for never by time."""
-    if entry.wake_in_us is not None:
-        return head.at + entry.wake_in_us
     if entry.reason != "timer":
         return None
+    if entry.wake_in_us is not None:
+        return head.at + entry.wake_in_us
     earliest = tx.row("earliest_timer", (head.tenant, head.task))
     # A wait for a timer that does not exist would never end.
     return head.at if earliest is None or earliest[0] is None else int(earliest[0])

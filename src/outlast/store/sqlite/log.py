@@ -12,9 +12,9 @@ import apsw
 from outlast import clock
 from outlast.store.sqlite import connection as connections
 
-COPY_PAGES = 4_000
-"""From how many pages on the log is copied back: 16 MB."""
-CUT_PAGES = 4 * COPY_PAGES
+COPY_PAGES = 1_000
+"""From how many pages on the log is copied back: 4 MB."""
+CUT_PAGES = 8 * COPY_PAGES
 """From how many pages on the file itself is cut, which waits a moment for readers."""
 CUT_WAIT_MS = 50
 RETRY_SECONDS = 1.0

@@ -1,0 +1,202 @@
+"""Group commit: verbs that are pending together share one transaction, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import apsw
+import pytest
+from tests.contract.sqlite_only.processes import submission
+
+from outlast.errors import StoreUnavailable
+from outlast.store.contract import BatchRejected
+from outlast.store.records import TaskFilter
+from outlast.store.sqlite import SqliteStore
+from outlast.store.sqlite import log as logs
+
+
+@contextlib.asynccontextmanager
+async def gathered(store: SqliteStore) -> AsyncIterator[None]:
+    """Keep the writer busy while the block lasts, so that what is posted in it becomes one group."""
+    entered, leave = threading.Event(), threading.Event()
+
+    def stay(tx: Any) -> None:
+        entered.set()
+        leave.wait(30)
+
+    staying = asyncio.ensure_future(store._desk().write(stay))
+    await asyncio.to_thread(entered.wait, 30)
+    try:
+        yield
+        # Tasks made in the block begin here.
+        await asyncio.sleep(0)
+    finally:
+        leave.set()
+        await staying
+
+
+async def exists(store: SqliteStore, *numbers: int) -> list[bool]:
+    """Say which of the numbered submissions were stored."""
+    keys = set()
+    for tenant in ("tenant-0", "tenant-1", "tenant-2"):
+        keys |= {task.key for task in await store.list_tasks(TaskFilter(tenant=tenant))}
+    return [f"key-{number}" in keys for number in numbers]
+
+
+async def test_pending_verbs_share_one_commit(store: SqliteStore) -> None:
+    count = 0
+
+    def commit_hook() -> bool:
+        nonlocal count
+        count += 1
+        return False
+
+    writer = store._executor._desk.connection()  # type: ignore[union-attr]
+    async with gathered(store):
+        tasks = [asyncio.ensure_future(store.submit([submission(number)])) for number in range(50)]
+        writer.set_commit_hook(commit_hook)
+    assert [[verdict.kind for verdict in verdicts] for verdicts in await asyncio.gather(*tasks)] == [
+        ["accepted"]
+    ] * 50
+    # That of the verb that kept the writer busy, and one for all the rest.
+    assert count == 2
+
+
+async def test_an_event_loop_is_woken_once_for_a_group(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    woken = 0
+    wake = loop.call_soon_threadsafe
+
+    def counting(*args: Any, **named: Any) -> Any:
+        nonlocal woken
+        woken += 1
+        return wake(*args, **named)
+
+    async with gathered(store):
+        tasks = [asyncio.ensure_future(store.submit([submission(number)])) for number in range(50)]
+        waiting = asyncio.ensure_future(store.wakes.wait("queue", 30))
+        monkeypatch.setattr(loop, "call_soon_threadsafe", counting)
+    await asyncio.gather(*tasks)
+    assert await waiting
+    # Once for the verb that kept the writer busy, and once for all the rest.
+    assert woken == 2
+
+
+async def test_a_bad_verb_fails_alone(store: SqliteStore) -> None:
+    async with gathered(store):
+        before = asyncio.ensure_future(store.submit([submission(1)]))
+        bad = asyncio.ensure_future(store.submit([submission(2), submission(3, key="")]))
+        worse = asyncio.ensure_future(store.submit([submission(4, input="\ud800")]))
+        after = asyncio.ensure_future(store.submit([submission(5)]))
+    assert [verdict.kind for verdict in await before] == ["accepted"]
+    with pytest.raises(BatchRejected):
+        await bad
+    with pytest.raises(BatchRejected):
+        await worse
+    assert [verdict.kind for verdict in await after] == ["accepted"]
+    assert await exists(store, 1, 2, 3, 4, 5) == [True, False, False, False, True]
+    # The queue's ages and lanes went on without a gap that matters.
+    dump = await store.dump()
+    assert len(dump["queue"]) == len(dump["events"]) == 2
+    lanes = {row["id"] for row in dump["lanes"]}
+    assert {row["lane"] for row in dump["queue"]} <= lanes
+
+
+async def test_a_lane_of_a_verb_that_failed_is_not_remembered(store: SqliteStore) -> None:
+    async with gathered(store):
+        bad = asyncio.ensure_future(
+            store.submit([submission(1, pool="pool-new"), submission(2, pool="pool-new", key="")])
+        )
+        good = asyncio.ensure_future(store.submit([submission(3, pool="pool-other")]))
+    with pytest.raises(BatchRejected):
+        await bad
+    await good
+    await store.submit([submission(4, pool="pool-new")])
+    dump = await store.dump()
+    pools = {row["id"]: row["pool"] for row in dump["lanes"]}
+    assert sorted(pools[row["lane"]] for row in dump["queue"]) == ["pool-new", "pool-other"]
+
+
+async def test_a_cancelled_caller_does_not_undo_its_verb(store: SqliteStore) -> None:
+    record = submission(1)
+    async with gathered(store):
+        gone = asyncio.ensure_future(store.submit([record]))
+        await asyncio.sleep(0)
+        gone.cancel()
+        stays = asyncio.ensure_future(store.submit([submission(2)]))
+    await stays
+    assert gone.cancelled()
+    assert await exists(store, 1, 2) == [True, True]
+
+
+async def test_closing_finishes_what_is_pending(store: SqliteStore, sqlite_url: str) -> None:
+    async with gathered(store):
+        pending = asyncio.ensure_future(store.submit([submission(1)]))
+        await asyncio.sleep(0)
+        closing = asyncio.ensure_future(store.close())
+    await closing
+    assert [verdict.kind for verdict in await pending] == ["accepted"]
+    with pytest.raises(StoreUnavailable, match="not open"):
+        await store.submit([submission(2)])
+    await store.open()
+    assert await exists(store, 1, 2) == [True, False]
+
+
+async def test_a_full_disk_is_unavailable_until_there_is_room(store: SqliteStore) -> None:
+    def limit(tx: Any) -> int:
+        [(pages,)] = tx.execute("pragma page_count")
+        tx.execute(f"pragma max_page_count = {pages + 10}")
+        return int(pages)
+
+    def free(tx: Any) -> None:
+        tx.execute("pragma max_page_count = 1000000")
+
+    await store.submit([submission(1)])
+    pages = await store._desk().write(limit)
+    big = "[" + ",".join(["1234567"] * 20_000) + "]"
+    async with gathered(store):
+        small = asyncio.ensure_future(store.submit([submission(2)]))
+        large = asyncio.ensure_future(store.submit([submission(3, input=big)]))
+    # A full disk may end the transaction of the whole group: whoever was told so was not stored.
+    told = await asyncio.gather(small, large, return_exceptions=True)
+    assert isinstance(told[1], StoreUnavailable)
+    assert "no room" in str(told[1])
+    assert await exists(store, 1, 2, 3) == [True, not isinstance(told[0], BaseException), False]
+    assert (await store.health()).reachable
+    await store._desk().write(free)
+    assert [verdict.kind for verdict in await store.submit([submission(3, input=big)])] == ["accepted"]
+    assert pages > 0
+
+
+async def test_a_long_reader_makes_the_log_grow_only_while_it_reads(
+    store: SqliteStore, beside: apsw.Connection, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logs, "COPY_PAGES", 50)
+    monkeypatch.setattr(logs, "CUT_PAGES", 100)
+    monkeypatch.setattr(logs, "RETRY_SECONDS", 0.05)
+    text = "[" + ",".join(["1234567"] * 1000) + "]"
+    beside.execute("begin")
+    assert list(beside.execute("select count(*) from tasks")) == [(0,)]
+    for number in range(100):
+        await store.submit([submission(number, input=text)])
+    assert log_bytes(path) > 150 * 4096
+    # The reader sees what it saw.
+    assert list(beside.execute("select count(*) from tasks")) == [(0,)]
+    beside.execute("commit")
+    # Nobody writes any more: the writer goes on trying by itself.
+    async with asyncio.timeout(20):
+        while log_bytes(path) > 50 * 4096:
+            await store.wakes.wait("queue", 0.02)
+    assert list(beside.execute("select count(*) from tasks")) == [(100,)]
+
+
+def log_bytes(path: str) -> int:
+    """Answer how large the write-ahead file is."""
+    return os.path.getsize(f"{path}-wal")

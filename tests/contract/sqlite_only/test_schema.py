@@ -1,0 +1,71 @@
+"""The schema and the statements, read as text: check lists, and plans whose cost does not grow with
+history."""
+
+from __future__ import annotations
+
+import re
+
+import apsw
+import pytest
+
+from outlast.core.operation import EFFECTS, OPERATION_KINDS
+from outlast.core.transitions import ATTEMPT, OPERATION, TASK, WAITING_REASONS
+from outlast.store import statements
+from outlast.store.contract import SCHEMA_VERSION
+from outlast.store.sqlite import SqliteStore
+from outlast.store.sqlite.migrate import MIGRATIONS
+from outlast.store.sqlite.transaction import SQL
+from outlast.store.sqlite.views import TABLES
+
+SMALL = {"sqlite_schema", "migrations", "sessions", "busy", "outbox", "(subquery-1)", "CONSTANT"}
+"""Tables that a statement may walk through: one row a process, a lane that holds something, or in order to a
+limit."""
+
+
+def test_migrations_are_numbered_without_gaps() -> None:
+    assert [migration.number for migration in MIGRATIONS] == list(range(1, SCHEMA_VERSION + 1))
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "values"),
+    [
+        ("tasks", "state", TASK.states),
+        ("tasks", "reason", WAITING_REASONS),
+        ("attempts", '"end"', tuple(state for state in ATTEMPT.states if state in ATTEMPT.final)),
+        ("operations", "state", OPERATION.states),
+        ("operations", "kind", OPERATION_KINDS),
+        ("operations", "effect", EFFECTS),
+        ("results", "state", tuple(state for state in TASK.states if state in TASK.final)),
+    ],
+)
+async def test_check_lists_are_those_of_the_machines(
+    beside: apsw.Connection, table: str, column: str, values: tuple[str, ...]
+) -> None:
+    [(text,)] = beside.execute("select sql from sqlite_schema where name = ?", (table,))
+    found = re.search(rf"check \(\s*{column} in \(([^)]*)\)", text)
+    assert found is not None
+    assert tuple(re.findall(r"'(\w+)'", found[1])) == values
+
+
+async def test_every_table_is_strict_and_dumped(beside: apsw.Connection, store: SqliteStore) -> None:
+    tables = {name: strict for _, name, _, _, _, strict in beside.execute("pragma table_list")}
+    made = {name: strict for name, strict in tables.items() if not name.startswith("sqlite_")}
+    assert set(made.values()) == {1}
+    assert set(made) - {"sequences"} == set(TABLES) == set(await store.dump())
+
+
+@pytest.mark.parametrize("name", sorted(SQL))
+async def test_no_statement_walks_through_a_table_that_grows(beside: apsw.Connection, name: str) -> None:
+    sql = SQL[name]
+    bindings = dict.fromkeys(re.findall(r":([a-z_]+)", sql), 1)
+    plan = [row[3] for row in beside.execute(f"explain query plan {sql}", bindings)]
+    walked = {line.split()[1] for line in plan if line.startswith("SCAN")}
+    # Counting the queue stops at a bound.
+    assert walked - SMALL - ({"queue"} if name == "count_queue" else set()) == set(), plan
+
+
+def test_every_statement_of_a_head_or_lease_names_what_it_is_fenced_by() -> None:
+    """Writes to heads name the epoch or the state that they were read with."""
+    for statement in statements.read("outlast.store.sqlite.sql"):
+        if re.match(r"update tasks\b", statement.sql):
+            assert re.search(r"\bwhere\b.*\b(epoch = :epoch|state = ')", statement.sql, re.S), statement.name
