@@ -23,6 +23,7 @@ pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in iter_
 from outlast.testing.store_suite.claiming import (  # noqa: E402
     TestClaim,
     TestLoad,
+    TestReconcile,
     TestSessions,
 )
 from outlast.testing.store_suite.ending import (  # noqa: E402
@@ -100,6 +101,7 @@ __all__ = [
     "TestOperationTransitions",
     "TestOperationViews",
     "TestOutbox",
+    "TestReconcile",
     "TestRecordOperation",
     "TestRecordOutcome",
     "TestReleases",

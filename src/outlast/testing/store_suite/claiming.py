@@ -435,6 +435,66 @@ class TestClaim:
         assert len(reply.claims) == 1
 
 
+class TestReconcile:
+    """The verb ``reconcile``: leases of a claim whose answer was lost."""
+
+    async def test_gives_back_the_leases_that_the_worker_does_not_know_of(self, scene: Scene) -> None:
+        session = await scene.session()
+        known, lost = await scene.running(session=session), await scene.running(session=session)
+        elsewhere = await scene.running()
+        scene.pass_time(3 * SECOND)
+        held = [record_ref(known)]
+        assert await scene.store.reconcile(session, held, now=scene.now) == [record_ref(lost)]
+        task = await scene.task(lost)
+        assert (task.state, task.reason) == ("queued", None)
+        assert task.epoch > lost.epoch
+        assert await scene.rows("leases", lost) == []
+        assert len(await scene.rows("queue", lost)) == 1
+        [attempt] = await scene.store.read_attempts(record_ref(lost))
+        assert (attempt.epoch, attempt.end, attempt.ended_at) == (lost.epoch, "released", scene.now)
+        assert await scene.kinds(lost, after=2) == ["attempt.released", "task.queued"]
+        assert (await scene.flush(lost, scene.step())).kind == "stale"
+        for claimed in (known, elsewhere):
+            assert (await scene.flush(claimed, scene.step())).kind == "accepted"
+
+    async def test_is_no_death_of_a_worker(self, scene: Scene) -> None:
+        """Answers that are lost never park a task."""
+        record = await scene.submit()
+        for _ in range(4):
+            session = await scene.session()
+            await scene.claim_task(record, session=session)
+            await scene.store.reconcile(session, [], now=scene.now)
+        swept = await scene.lose(await scene.claim_task(record))
+        assert (swept.lost, swept.parked) == ((record_ref(record),), ())
+
+    async def test_twice_is_once(self, scene: Scene) -> None:
+        session = await scene.session()
+        known = await scene.running(session=session)
+        await scene.running(session=session)
+        await scene.store.reconcile(session, [record_ref(known)], now=scene.now)
+        before = await scene.store.dump()
+        assert await scene.store.reconcile(session, [record_ref(known)], now=scene.now) == []
+        assert changed(before, await scene.store.dump()) == {}
+
+    async def test_knowing_of_what_is_not_leased_is_no_error(self, scene: Scene) -> None:
+        session = await scene.session()
+        known = await scene.running(session=session)
+        foreign = replace(record_ref(known), tenant="tenant-other")
+        ended = await scene.running(session=session)
+        await scene.write(ended, scene.success())
+        before = await scene.store.dump()
+        held = [record_ref(ended), record_ref(known), foreign]
+        assert await scene.store.reconcile(session, held, now=scene.now) == []
+        assert await scene.store.reconcile("ses_never", held, now=scene.now) == []
+        assert changed(before, await scene.store.dump()) == {}
+
+    async def test_a_task_known_under_another_tenant_is_not_known(self, scene: Scene) -> None:
+        session = await scene.session()
+        lost = await scene.running(session=session)
+        held = [replace(record_ref(lost), tenant="tenant-other")]
+        assert await scene.store.reconcile(session, held, now=scene.now) == [record_ref(lost)]
+
+
 class TestLoad:
     """The verb ``load``."""
 

@@ -1,0 +1,900 @@
+"""The blocked twin of everything fenced, on PostgreSQL: it began while another backend held what it needs.
+
+What was held is then changed and committed, or committed as it was. A statement that waited sees the new row
+and the old everything else; what it answers must be true of what is there in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from tests.races.holding import Rival, ended, rival, start
+from tests.races.twins import BUILD, ENTRIES, TOUCHES
+
+from outlast.store.contract import Store
+from outlast.store.records import (
+    Claimed,
+    CommitIntent,
+    EndAttempt,
+    Entry,
+    EventCursor,
+    Evidence,
+    OperationFilter,
+    Publication,
+    RecordOperation,
+    Serves,
+    SessionRenewal,
+    Settled,
+    Submitted,
+    TaskFilter,
+    TaskRef,
+)
+from outlast.testing.checkers import check_all
+from outlast.testing.store_suite.scene import HOUR, SECOND, Reopen, Scene, changed
+
+
+@pytest.fixture(params=["postgres"])
+def store_kind(request: pytest.FixtureRequest) -> str:
+    """Only there does anybody wait for a row."""
+    return str(request.param)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a twin is played."""
+
+    scene: Scene
+    url: str
+    reopen: Reopen
+
+
+@pytest.fixture
+async def place(scene: Scene, database_url: str, reopen: Reopen) -> Place:
+    return Place(scene=scene, url=database_url, reopen=reopen)
+
+
+@dataclass(frozen=True)
+class Blocked:
+    """A blocked twin: of which verb, what is held, and what becomes of it."""
+
+    verb: str
+    row: str
+    then: str
+    play: Callable[[Place], Awaitable[None]]
+
+
+BLOCKED: list[Blocked] = []
+
+
+def blocked(verb: str, row: str, then: str) -> Callable[[Callable[[Place], Awaitable[None]]], None]:
+    """Register a blocked twin."""
+
+    def register(play: Callable[[Place], Awaitable[None]]) -> None:
+        BLOCKED.append(Blocked(verb=verb, row=row, then=then, play=play))
+
+    return register
+
+
+# ── flush: each kind of entry ────────────────────────────────────────────────────────────────────
+
+
+def of_each_entry(row: str, then: str, *, touching: bool = False) -> Callable[[Any], None]:
+    """Register a blocked twin of flush for each kind of entry (that writes an operation already there)."""
+
+    def register(play: Callable[[Place, type], Awaitable[None]]) -> None:
+        for kind in ENTRIES:
+            if not touching or kind in TOUCHES:
+                name = f"{row}-{kind.__name__}"
+                blocked("flush", name, then)(lambda place, kind=kind: play(place, kind))  # type: ignore[misc]
+
+    return register
+
+
+async def prepared(scene: Scene, kind: type) -> tuple[Claimed, Entry]:
+    """Have a running task and an entry for it."""
+    claimed = await scene.running(deadline_us=HOUR)
+    return claimed, await BUILD[kind](scene, claimed)
+
+
+def flushing(scene: Scene, claimed: Claimed, entry: Entry) -> Any:
+    """Begin to write an entry."""
+    return start(scene.store.flush(scene.batch(scene.writes(claimed, entry)), now=scene.now))
+
+
+@of_each_entry("head", "changed")
+async def _(place: Place, kind: type) -> None:
+    """The sweeper has the head and takes the task away: deferred, since nobody knows yet, then stale."""
+    scene = place.scene
+    claimed, entry = await prepared(scene, kind)
+    async with rival(place.url) as other:
+        scene.pass_time(61 * SECOND)
+        await other.sweep(scene.now)
+        before = await scene.store.dump()
+        [verdict] = await ended(flushing(scene, claimed, entry))
+        assert verdict.kind == "deferred"
+        assert changed(before, await scene.store.dump()) == {}
+        await other.commit()
+    before = await scene.store.dump()
+    assert (await scene.flush(claimed, entry)).kind == "stale"
+    assert changed(before, await scene.store.dump()) == {}
+    assert (await scene.task(claimed)).state == "queued"
+
+
+@of_each_entry("head", "held")
+async def _(place: Place, kind: type) -> None:
+    """Somebody else has the head and lets go of it: deferred, then accepted; the others are not held up."""
+    scene = place.scene
+    claimed, entry = await prepared(scene, kind)
+    neighbour, theirs = await prepared(scene, kind)
+    async with rival(place.url) as other:
+        await other.hold("tasks", tenant=claimed.tenant, id=claimed.task)
+        batch = scene.batch(scene.writes(claimed, entry), scene.writes(neighbour, theirs))
+        verdicts = await ended(start(scene.store.flush(batch, now=scene.now)))
+        assert [verdict.kind for verdict in verdicts] == ["deferred", "accepted"]
+        await other.commit()
+    await scene.write(claimed, entry)
+
+
+@of_each_entry("stale-head", "held")
+async def _(place: Place, kind: type) -> None:
+    """The head is held, and what can be seen of it says already that the lease is lost."""
+    scene = place.scene
+    claimed, entry = await prepared(scene, kind)
+    await scene.lose(claimed)
+    async with rival(place.url) as other:
+        await other.hold("tasks", tenant=claimed.tenant, id=claimed.task)
+        before = await scene.store.dump()
+        [verdict] = await ended(flushing(scene, claimed, entry))
+        assert verdict.kind == "stale"
+        assert changed(before, await scene.store.dump()) == {}
+
+
+@of_each_entry("writer", "changed")
+async def _(place: Place, kind: type) -> None:
+    """The old backend commits the very batch after all: the twin waits for it and answers its verdicts."""
+    scene = place.scene
+    claimed, entry = await prepared(scene, kind)
+    batch = scene.batch(scene.writes(claimed, entry))
+    async with rival(place.url) as other:
+        await other.flush(batch, scene.now)
+        twin = start(scene.store.flush(batch, now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        [verdict] = await ended(twin)
+    assert (verdict.kind, verdict.refusals) == ("accepted", ())
+    kinds = await scene.kinds(claimed)
+    assert kinds.count("mine") == (1 if hasattr(entry, "events") else 0)
+    assert len(await scene.rows("evidence", claimed)) == (1 if kind.__name__ == "Note" else 0)
+
+
+@of_each_entry("writer", "held")
+async def _(place: Place, kind: type) -> None:
+    """The old backend fails: the twin waits for it and is applied now, once."""
+    scene = place.scene
+    claimed, entry = await prepared(scene, kind)
+    batch = scene.batch(scene.writes(claimed, entry))
+    async with rival(place.url) as other:
+        await other.flush(batch, scene.now)
+        twin = start(scene.store.flush(batch, now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.rollback()
+        [verdict] = await ended(twin)
+    assert (verdict.kind, verdict.refusals) == ("accepted", ())
+    assert (await scene.kinds(claimed)).count("mine") == (1 if hasattr(entry, "events") else 0)
+
+
+@of_each_entry("session", "changed")
+async def _(place: Place, kind: type) -> None:
+    """A session that is ended while we write is not our fence: the epoch is, and it is still ours."""
+    scene = place.scene
+    claimed, entry = await prepared(scene, kind)
+    [lease] = await scene.rows("leases", claimed)
+    async with rival(place.url) as other:
+        await other.run("update outlast.sessions set lost_at = $1 where id = $2", scene.now, lease["session"])
+        [verdict] = await ended(flushing(scene, claimed, entry))
+        assert (verdict.kind, verdict.refusals) == ("accepted", ())
+        await other.commit()
+    # The sweep that follows takes what is still leased.
+    await scene.sweep()
+    assert await scene.rows("leases", claimed) == []
+
+
+@of_each_entry("session", "held")
+async def _(place: Place, kind: type) -> None:
+    """A renewal that takes its time holds up nobody's journal."""
+    scene = place.scene
+    claimed, entry = await prepared(scene, kind)
+    [lease] = await scene.rows("leases", claimed)
+    async with rival(place.url) as other:
+        await other.hold("sessions", id=lease["session"])
+        [verdict] = await ended(flushing(scene, claimed, entry))
+        assert (verdict.kind, verdict.refusals) == ("accepted", ())
+        await other.commit()
+
+
+@of_each_entry("operation", "changed", touching=True)
+async def _(place: Place, kind: type) -> None:
+    """Whoever changes the operation did not ask for the head: a compare-and-set compares what is there."""
+    scene = place.scene
+    claimed, entry = await prepared(scene, kind)
+    async with rival(place.url) as other:
+        await other.run(
+            "update outlast.operations set state = 'succeeded', result = '{}', turn = turn + 1, ended_at = $4"
+            " where tenant = $1 and task = $2 and key = $3",
+            claimed.tenant,
+            claimed.task,
+            TOUCHES[kind],
+            scene.now,
+        )
+        twin = flushing(scene, claimed, entry)
+        assert await other.see_blocked(twin)
+        await other.commit()
+        [verdict] = await ended(twin)
+    refused = {CommitIntent: "not_planned", RecordOperation: None, EndAttempt: None}.get(kind, "turn_passed")
+    assert verdict.kind == "accepted"
+    assert verdict.refusals == (() if refused is None else ((0, refused),))
+    row = await scene.operation(claimed, TOUCHES[kind])
+    assert (row.state, row.result) == ("succeeded", "{}")
+    assert await scene.rows("unsettled", claimed) == []
+    if refused is not None:
+        assert "mine" not in await scene.kinds(claimed)
+
+
+@of_each_entry("operation", "held", touching=True)
+async def _(place: Place, kind: type) -> None:
+    scene = place.scene
+    claimed, entry = await prepared(scene, kind)
+    async with rival(place.url) as other:
+        await other.hold("operations", tenant=claimed.tenant, task=claimed.task, key=TOUCHES[kind])
+        twin = flushing(scene, claimed, entry)
+        assert await other.see_blocked(twin)
+        await other.commit()
+        [verdict] = await ended(twin)
+    assert (verdict.kind, verdict.refusals) == ("accepted", ())
+
+
+@blocked("flush", "head", "changed")
+async def _(place: Place) -> None:
+    """A fact is posted while the task suspends: it must not be lost, whoever comes first."""
+    scene = place.scene
+    claimed = await scene.running()
+    key = await scene.called(claimed, "unknown")
+    await scene.called(claimed, "unknown")
+    async with rival(place.url) as other:
+        await other.hold("tasks", tenant=claimed.tenant, id=claimed.task)
+        settling = start(scene.store.settle([scene.settlement(claimed, key)], now=scene.now))
+        assert await other.see_blocked(settling)
+        end = scene.suspension("reconciliation", facts=claimed.facts)
+        assert (await ended(flushing(scene, claimed, end)))[0].kind == "deferred"
+        await other.commit()
+        [settled] = await ended(settling)
+        assert settled.kind == "settled"
+    assert (await scene.write(claimed, end)).state == "queued"
+
+
+# ── settle ───────────────────────────────────────────────────────────────────────────────────────
+
+
+async def unknown(scene: Scene) -> tuple[Claimed, str]:
+    """Have an unknown operation of a running task."""
+    claimed = await scene.running()
+    return claimed, await scene.called(claimed, "unknown")
+
+
+@blocked("settle", "head", "changed")
+async def _(place: Place) -> None:
+    """The worker records an outcome first: the settlement finds what is recorded."""
+    scene = place.scene
+    claimed, key = await unknown(scene)
+    outcome = await scene.outcome(claimed, key, "failed")
+    async with rival(place.url) as other:
+        await other.flush(scene.batch(scene.writes(claimed, outcome)), scene.now)
+        twin = start(scene.store.settle([scene.settlement(claimed, key)], now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert await ended(twin) == [Settled(kind="conflict", state="failed")]
+    assert (await scene.operation(claimed, key)).error == outcome.error
+
+
+@blocked("settle", "head", "changed")
+async def _(place: Place) -> None:
+    """The task suspends first: the settlement wakes it."""
+    scene = place.scene
+    claimed, key = await unknown(scene)
+    async with rival(place.url) as other:
+        await other.flush(scene.batch(scene.writes(claimed, scene.suspension("reconciliation"))), scene.now)
+        twin = start(scene.store.settle([scene.settlement(claimed, key)], now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        [settled] = await ended(twin)
+        assert settled.kind == "settled"
+    assert (await scene.task(claimed)).state == "queued"
+
+
+@blocked("settle", "head", "changed")
+async def _(place: Place) -> None:
+    """The task ends first: the ledger is settled, and the final event stays the last."""
+    scene = place.scene
+    claimed, key = await unknown(scene)
+    async with rival(place.url) as other:
+        await other.flush(scene.batch(scene.writes(claimed, scene.success())), scene.now)
+        twin = start(scene.store.settle([scene.settlement(claimed, key)], now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        [settled] = await ended(twin)
+        assert settled.kind == "settled"
+    assert (await scene.kinds(claimed))[-1] == "task.succeeded"
+
+
+@blocked("settle", "head", "held")
+async def _(place: Place) -> None:
+    scene = place.scene
+    claimed, key = await unknown(scene)
+    async with rival(place.url) as other:
+        await other.hold("tasks", tenant=claimed.tenant, id=claimed.task)
+        twin = start(scene.store.settle([scene.settlement(claimed, key)], now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        [settled] = await ended(twin)
+        assert settled.kind == "settled"
+    assert (await scene.operation(claimed, key)).state == "succeeded"
+
+
+@blocked("settle", "operation", "changed")
+async def _(place: Place) -> None:
+    scene = place.scene
+    claimed, key = await unknown(scene)
+    async with rival(place.url) as other:
+        await other.run("update outlast.operations set turn = turn + 1 where key = $1", key)
+        twin = start(scene.store.settle([scene.settlement(claimed, key, turn=2, forced=True)], now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert await ended(twin) == [Settled(kind="conflict", state="unknown")]
+    assert (await scene.operation(claimed, key)).state == "unknown"
+
+
+@blocked("settle", "operation", "held")
+async def _(place: Place) -> None:
+    scene = place.scene
+    claimed, key = await unknown(scene)
+    async with rival(place.url) as other:
+        await other.hold("operations", tenant=claimed.tenant, task=claimed.task, key=key)
+        twin = start(scene.store.settle([scene.settlement(claimed, key)], now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        [settled] = await ended(twin)
+        assert settled.kind == "settled"
+
+
+# ── sessions ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@blocked("renew", "session", "changed")
+async def _(place: Place) -> None:
+    """The sweeper was first: the session is not revived."""
+    scene = place.scene
+    session = await scene.session()
+    claimed = await scene.running(session=session)
+    renewal = SessionRenewal(session=session, name="late", ttl_us=HOUR)
+    async with rival(place.url) as other:
+        scene.pass_time(61 * SECOND)
+        await other.sweep(scene.now)
+        twin = start(scene.store.renew(renewal, now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert (await ended(twin)).alive is False
+    assert (await scene.task(claimed)).state == "queued"
+
+
+@blocked("renew", "session", "held")
+async def _(place: Place) -> None:
+    scene = place.scene
+    session = await scene.session()
+    async with rival(place.url) as other:
+        await other.hold("sessions", id=session)
+        twin = start(scene.store.renew(SessionRenewal(session=session, name="n", ttl_us=HOUR), now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert (await ended(twin)).alive is True
+
+
+@blocked("renew", "new-session", "changed")
+async def _(place: Place) -> None:
+    """Two openings of one new session at once: one row, both alive."""
+    scene = place.scene
+    async with rival(place.url) as other:
+        await other.run(
+            "select * from outlast.renew('ses_new', 'first', '{}', $1, $2)", 60 * SECOND, scene.now
+        )
+        twin = start(
+            scene.store.renew(SessionRenewal(session="ses_new", name="second", ttl_us=HOUR), now=scene.now)
+        )
+        assert await other.see_blocked(twin)
+        await other.commit()
+        renewed = await ended(twin)
+        assert (renewed.alive, renewed.expires_at) == (True, scene.now + HOUR)
+    assert len((await scene.store.dump())["sessions"]) == 1
+
+
+async def claim_within(other: Rival, scene: Scene, session: str, record: Any, version: str = "v") -> None:
+    """Claim inside the rival's open transaction."""
+    rows = await other.run(
+        "select * from outlast.claim($1, $2, $3, $4, $5, 9, 'config', $6, '', '{}', '{}')",
+        session,
+        [record.pool],
+        [record.agent],
+        [version],
+        [True],
+        scene.now,
+    )
+    assert [row["task"] for row in rows] == [record.task]
+
+
+def claiming(scene: Scene, session: str, record: Any) -> Any:
+    """Begin to claim."""
+    serves = [Serves(agent=record.agent, version="v")]
+    return start(scene.claim(session, pools=[record.pool], serves=serves, limit=9))
+
+
+@blocked("retire", "session", "changed")
+async def _(place: Place) -> None:
+    """A claim is under way for the session: it is not retired under its lease."""
+    scene = place.scene
+    record = await scene.submit()
+    session = await scene.session()
+    async with rival(place.url) as other:
+        await claim_within(other, scene, session, record)
+        twin = start(scene.store.retire(session))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        await ended(twin)
+    assert [row["id"] for row in (await scene.store.dump())["sessions"]] == [session]
+    assert (await scene.task(record)).state == "running"
+
+
+@blocked("retire", "session", "held")
+async def _(place: Place) -> None:
+    scene = place.scene
+    session = await scene.session()
+    async with rival(place.url) as other:
+        await other.hold("sessions", id=session)
+        twin = start(scene.store.retire(session))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        await ended(twin)
+    assert (await scene.store.dump())["sessions"] == []
+
+
+@blocked("claim", "session", "changed")
+async def _(place: Place) -> None:
+    """The sweeper was first: no lease is made for a session that it has passed by."""
+    scene = place.scene
+    record = await scene.submit()
+    session = await scene.session()
+    async with rival(place.url) as other:
+        scene.pass_time(61 * SECOND)
+        await other.sweep(scene.now)
+        twin = claiming(scene, session, record)
+        assert await other.see_blocked(twin)
+        await other.commit()
+        reply = await ended(twin)
+        assert (reply.refused, reply.claims) == (True, ())
+    assert (await scene.task(record)).state == "queued"
+
+
+@blocked("claim", "session", "changed")
+async def _(place: Place) -> None:
+    """The session retires first."""
+    scene = place.scene
+    record = await scene.submit()
+    session = await scene.session()
+    async with rival(place.url) as other:
+        await other.run("select outlast.retire($1)", session)
+        twin = claiming(scene, session, record)
+        assert await other.see_blocked(twin)
+        await other.commit()
+        reply = await ended(twin)
+        assert (reply.refused, reply.claims) == (True, ())
+    assert (await scene.task(record)).state == "queued"
+
+
+@blocked("claim", "session", "held")
+async def _(place: Place) -> None:
+    scene = place.scene
+    record = await scene.submit()
+    session = await scene.session()
+    async with rival(place.url) as other:
+        await other.hold("sessions", id=session)
+        twin = claiming(scene, session, record)
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert [claimed.task for claimed in (await ended(twin)).claims] == [record.task]
+
+
+@blocked("claim", "claimer", "changed")
+async def _(place: Place) -> None:
+    """Another claimer takes the task: it is not taken twice."""
+    scene = place.scene
+    record = await scene.submit()
+    first, second = await scene.session(), await scene.session()
+    async with rival(place.url) as other:
+        await claim_within(other, scene, first, record)
+        twin = claiming(scene, second, record)
+        assert await other.see_blocked(twin)
+        await other.commit()
+        reply = await ended(twin)
+        assert (reply.refused, reply.claims) == (False, ())
+    [lease] = await scene.rows("leases", record)
+    assert (lease["session"], lease["epoch"]) == (first, 1)
+
+
+@blocked("claim", "claimer", "held")
+async def _(place: Place) -> None:
+    """Another claimer fails: its task is still there."""
+    scene = place.scene
+    record = await scene.submit()
+    first, second = await scene.session(), await scene.session()
+    async with rival(place.url) as other:
+        await claim_within(other, scene, first, record)
+        twin = claiming(scene, second, record)
+        assert await other.see_blocked(twin)
+        await other.rollback()
+        assert [claimed.epoch for claimed in (await ended(twin)).claims] == [1]
+
+
+@blocked("claim", "head", "changed")
+async def _(place: Place) -> None:
+    """The deadline is being judged: the claim leaves the task alone, and later does not find it."""
+    scene = place.scene
+    record = await scene.submit(deadline_us=30 * SECOND)
+    session = await scene.session(ttl_us=HOUR)
+    async with rival(place.url) as other:
+        scene.now = ((await scene.task(record)).deadline_at or 0) + 1
+        await other.sweep(scene.now)
+        assert (await ended(claiming(scene, session, record))).claims == ()
+        await other.commit()
+    assert (await ended(claiming(scene, session, record))).claims == ()
+    assert (await scene.task(record)).state == "failed"
+
+
+@blocked("claim", "head", "held")
+async def _(place: Place) -> None:
+    """A head that somebody holds is left for later, and stands before nobody."""
+    scene = place.scene
+    record = await scene.submit()
+    after = await scene.submit(agent=record.agent, pool=record.pool)
+    session = await scene.session()
+    async with rival(place.url) as other:
+        await other.hold("tasks", tenant=record.tenant, id=record.task)
+        reply = await ended(claiming(scene, session, record))
+        assert [claimed.task for claimed in reply.claims] == [after.task]
+        await other.commit()
+    reply = await ended(claiming(scene, session, record))
+    assert [claimed.task for claimed in reply.claims] == [record.task]
+
+
+@blocked("reconcile", "session", "changed")
+async def _(place: Place) -> None:
+    """A claim whose client is gone commits after all: its lease is found and given back."""
+    scene = place.scene
+    session = await scene.session()
+    known = await scene.running(session=session)
+    record = await scene.submit()
+    async with rival(place.url) as other:
+        await claim_within(other, scene, session, record)
+        held = [TaskRef(tenant=known.tenant, task=known.task)]
+        twin = start(scene.store.reconcile(session, held, now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert await ended(twin) == [TaskRef(tenant=record.tenant, task=record.task)]
+    assert (await scene.task(record)).state == "queued"
+    assert (await scene.flush(known, scene.step())).kind == "accepted"
+
+
+@blocked("reconcile", "session", "held")
+async def _(place: Place) -> None:
+    """A claim whose client is gone fails: there is nothing to give back."""
+    scene = place.scene
+    session = await scene.session()
+    record = await scene.submit()
+    async with rival(place.url) as other:
+        await claim_within(other, scene, session, record)
+        twin = start(scene.store.reconcile(session, [], now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.rollback()
+        assert await ended(twin) == []
+    assert ((await scene.task(record)).state, (await scene.task(record)).epoch) == ("queued", 0)
+
+
+# ── sweep ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@blocked("sweep", "session", "changed")
+async def _(place: Place) -> None:
+    """A renewal is under way: a session that it has renewed is not ended, however old the sweeper's view."""
+    scene = place.scene
+    session = await scene.session()
+    claimed = await scene.running(session=session)
+    async with rival(place.url) as other:
+        scene.pass_time(61 * SECOND)
+        await other.run("select * from outlast.renew($1, 'n', '{}', $2, $3)", session, HOUR, scene.now)
+        twin = start(scene.sweep())
+        await other.see_blocked(twin)
+        await other.commit()
+        assert (await ended(twin)).sessions == ()
+    assert (await scene.sweep()).lost == ()
+    assert (await scene.task(claimed)).state == "running"
+
+
+@blocked("sweep", "session", "held")
+async def _(place: Place) -> None:
+    """What somebody holds is swept later."""
+    scene = place.scene
+    session = await scene.session()
+    claimed = await scene.running(session=session)
+    async with rival(place.url) as other:
+        scene.pass_time(61 * SECOND)
+        await other.hold("sessions", id=session)
+        twin = start(scene.sweep())
+        await other.see_blocked(twin)
+        await other.commit()
+        await ended(twin)
+    await scene.sweep()
+    assert (await scene.task(claimed)).state == "queued"
+
+
+@blocked("sweep", "head", "changed")
+async def _(place: Place) -> None:
+    """The task ends while its session is swept: its end stands."""
+    scene = place.scene
+    claimed = await scene.running(announce=True)
+    async with rival(place.url) as other:
+        scene.pass_time(61 * SECOND)
+        await other.flush(scene.batch(scene.writes(claimed, scene.success())), scene.now)
+        twin = start(scene.sweep())
+        await other.see_blocked(twin)
+        await other.commit()
+        assert (await ended(twin)).lost == ()
+    assert (await scene.sweep()).lost == ()
+    assert (await scene.task(claimed)).state == "succeeded"
+    assert [row["end"] for row in await scene.rows("attempts", claimed)] == ["succeeded"]
+
+
+@blocked("sweep", "head", "held")
+async def _(place: Place) -> None:
+    """A head that somebody holds when its session is ended is taken by a later sweep."""
+    scene = place.scene
+    claimed = await scene.running()
+    async with rival(place.url) as other:
+        scene.pass_time(61 * SECOND)
+        await other.hold("tasks", tenant=claimed.tenant, id=claimed.task)
+        twin = start(scene.sweep())
+        await other.see_blocked(twin)
+        await other.commit()
+        await ended(twin)
+    await scene.sweep()
+    assert (await scene.task(claimed)).state == "queued"
+    assert [row["end"] for row in await scene.rows("attempts", claimed)] == ["lost"]
+
+
+@blocked("sweep", "waiting-head", "changed")
+async def _(place: Place) -> None:
+    """A settlement wakes the task while its timer is due: it is queued once."""
+    scene = place.scene
+    claimed, key = await unknown(scene)
+    await scene.write(claimed, scene.suspension("timer", wake_in_us=5 * SECOND))
+    async with rival(place.url) as other:
+        scene.pass_time(6 * SECOND)
+        await other.hold("tasks", tenant=claimed.tenant, id=claimed.task)
+        settling = start(scene.store.settle([scene.settlement(claimed, key)], now=scene.now))
+        assert await other.see_blocked(settling)
+        await ended(start(scene.sweep()))
+        await other.commit()
+        await ended(settling)
+    await scene.sweep()
+    assert (await scene.task(claimed)).state == "queued"
+    again = await scene.claim_task(claimed)
+    assert again.epoch == 2
+
+
+@blocked("sweep", "waiting-head", "held")
+async def _(place: Place) -> None:
+    scene = place.scene
+    claimed = await scene.running()
+    await scene.write(claimed, scene.suspension("timer", wake_in_us=5 * SECOND))
+    async with rival(place.url) as other:
+        scene.pass_time(6 * SECOND)
+        await other.hold("tasks", tenant=claimed.tenant, id=claimed.task)
+        await ended(start(scene.sweep()))
+        assert (await scene.task(claimed)).state == "waiting"
+        await other.commit()
+    assert len((await scene.sweep()).woken) == 1
+
+
+@blocked("sweep", "sweeper", "changed")
+async def _(place: Place) -> None:
+    """Two sweepers at once: each loss is judged once."""
+    scene = place.scene
+    claimed = await scene.running()
+    async with rival(place.url) as other:
+        scene.pass_time(61 * SECOND)
+        await other.sweep(scene.now)
+        twin = start(scene.sweep())
+        await other.see_blocked(twin)
+        await other.commit()
+        await ended(twin)
+    await scene.sweep()
+    assert [row["end"] for row in await scene.rows("attempts", claimed)] == ["lost"]
+    assert (await scene.kinds(claimed)).count("attempt.lost") == 1
+
+
+# ── submit ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@blocked("submit", "key", "changed")
+async def _(place: Place) -> None:
+    """A twin commits: this one is its replay, or in conflict with it."""
+    scene = place.scene
+    first = scene.submission()
+    same = scene.submission(key=first.key, request_digest=first.request_digest)
+    other_content = scene.submission(key=first.key)
+    async with rival(place.url) as other:
+        await scene.store.submit([first], connection=other._connection)
+        twin = start(scene.store.submit([same, other_content]))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert await ended(twin) == [
+            Submitted(kind="replayed", task=first.task),
+            Submitted(kind="conflict", task=first.task),
+        ]
+    assert len((await scene.store.dump())["tasks"]) == 1
+
+
+@blocked("submit", "key", "held")
+async def _(place: Place) -> None:
+    """A twin rolls back: the key is free."""
+    scene = place.scene
+    first = scene.submission()
+    same = scene.submission(key=first.key, request_digest=first.request_digest)
+    async with rival(place.url) as other:
+        await scene.store.submit([first], connection=other._connection)
+        twin = start(scene.store.submit([same]))
+        assert await other.see_blocked(twin)
+        await other.rollback()
+        assert await ended(twin) == [Submitted(kind="accepted", task=same.task)]
+    assert [row["id"] for row in (await scene.store.dump())["tasks"]] == [same.task]
+
+
+@blocked("submit", "key", "held")
+async def _(place: Place) -> None:
+    """A twin stays open: waiting is bounded, and nobody else in the batch suffers."""
+    scene = place.scene
+    first, bystander = scene.submission(), scene.submission()
+    same = scene.submission(key=first.key, request_digest=first.request_digest)
+    async with rival(place.url) as other:
+        await scene.store.submit([first], connection=other._connection)
+        verdicts = await ended(start(scene.store.submit([same, bystander])))
+        assert verdicts == [
+            Submitted(kind="busy", task=same.task),
+            Submitted(kind="accepted", task=bystander.task),
+        ]
+        await other.commit()
+    assert await scene.store.submit([same]) == [Submitted(kind="replayed", task=first.task)]
+
+
+@blocked("submit", "task", "changed")
+async def _(place: Place) -> None:
+    """The very same record, sent again while its first sending has not committed yet."""
+    scene = place.scene
+    record = scene.submission(key=None)
+    async with rival(place.url) as other:
+        await scene.store.submit([record], connection=other._connection)
+        twin = start(scene.store.submit([record]))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert await ended(twin) == [Submitted(kind="accepted", task=record.task)]
+    assert len(await scene.events(record)) == 1
+
+
+# ── outbox ───────────────────────────────────────────────────────────────────────────────────────
+
+
+@blocked("confirm_messages", "message", "changed")
+async def _(place: Place) -> None:
+    scene = place.scene
+    record = await scene.submit(announce=True)
+    [message] = await scene.store.take_messages(9, now=scene.now)
+    done = Publication(tenant=record.tenant, task=record.task, number=message.number)
+    async with rival(place.url) as other:
+        await other.run("delete from outlast.outbox where task = $1", record.task)
+        twin = start(scene.store.confirm_messages([replace(done, parked="late")]))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        await ended(twin)
+    assert await scene.rows("outbox", record) == []
+
+
+@blocked("confirm_messages", "message", "held")
+async def _(place: Place) -> None:
+    scene = place.scene
+    record = await scene.submit(announce=True)
+    [message] = await scene.store.take_messages(9, now=scene.now)
+    done = Publication(tenant=record.tenant, task=record.task, number=message.number)
+    async with rival(place.url) as other:
+        await other.hold("outbox", tenant=record.tenant, task=record.task)
+        twin = start(scene.store.confirm_messages([done]))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        await ended(twin)
+    assert await scene.rows("outbox", record) == []
+
+
+# ── the tests ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    "twin", [pytest.param(one, id=f"{one.verb}-{one.row}-{one.then}") for one in BLOCKED]
+)
+async def test_a_blocked_twin_tells_the_truth(place: Place, twin: Blocked) -> None:
+    await twin.play(place)
+    assert check_all(await place.scene.store.dump()) == []
+
+
+async def test_nobody_who_only_reads_waits(place: Place) -> None:
+    scene, store = place.scene, place.scene.store
+    claimed, key = await unknown(scene)
+    ref = TaskRef(tenant=claimed.tenant, task=claimed.task)
+    await scene.submit(announce=True)
+    async with rival(place.url) as other:
+        for table in ("tasks", "inputs", "leases", "operations", "events", "sessions", "outbox", "queue"):
+            await other.run(f"select from outlast.{table} for update")
+        for reading in (
+            store.load([claimed]),
+            store.read_tasks([ref]),
+            store.list_tasks(TaskFilter(tenant=claimed.tenant)),
+            store.read_events([EventCursor(tenant=claimed.tenant, task=claimed.task)]),
+            store.read_attempts(ref),
+            store.list_operations(OperationFilter(tenant=claimed.tenant, task=claimed.task)),
+            store.list_operations(OperationFilter(tenant=claimed.tenant, state="unknown")),
+            store.read_evidence(claimed.tenant, claimed.task, key),
+            store.take_messages(9),
+            store.health(),
+            store.dump(),
+        ):
+            twin = start(reading)
+            assert not await other.see_blocked(twin)
+            assert await ended(twin) is not None
+
+
+async def test_evidence_is_numbered_behind_whoever_writes_it_at_the_same_time(place: Place) -> None:
+    scene = place.scene
+    claimed, key = await unknown(scene)
+    note = Evidence(tenant=claimed.tenant, task=claimed.task, key=key, attempt=1, source="late", data="{}")
+    async with rival(place.url) as other:
+        await other.hold("tasks", tenant=claimed.tenant, id=claimed.task)
+        twins = [start(scene.store.note([note])) for _ in range(3)]
+        await other.see_blocked(twins[0])
+        await other.commit()
+        for twin in twins:
+            await ended(twin)
+    rows = await scene.store.read_evidence(claimed.tenant, claimed.task, key)
+    assert [row.number for row in rows] == [1, 2, 3]
+
+
+async def test_schema_race(place: Place, bare_postgres_url: str) -> None:
+    """Several processes migrate one new database at once: each migration is applied by one of them."""
+    from tests.stores import new_store
+
+    stores: list[Store] = [new_store(bare_postgres_url) for _ in range(4)]
+    try:
+        applied = [await ended(task) for task in [start(store.migrate()) for store in stores]]
+        assert sorted(len(names) for names in applied)[:-1] == [0, 0, 0]
+        assert len({name for names in applied for name in names}) == sum(len(names) for names in applied) > 0
+        await stores[0].open()
+        assert await stores[0].migrate() == []
+    finally:
+        for store in stores:
+            await store.close()

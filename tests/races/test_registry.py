@@ -1,0 +1,28 @@
+"""Nothing that writes is without its twins."""
+
+from __future__ import annotations
+
+import pytest
+from tests.races.test_blocked_twins import BLOCKED
+from tests.races.test_stale_twins import STALE
+from tests.races.twins import BUILD, ENTRIES, FENCED, UNFENCED, VERBS
+
+
+def test_every_kind_of_entry_has_twins() -> None:
+    assert set(BUILD) == set(ENTRIES)
+
+
+def test_every_verb_is_fenced_or_says_why_not() -> None:
+    assert FENCED | set(UNFENCED) == VERBS
+    assert set() == FENCED & set(UNFENCED)
+
+
+@pytest.mark.parametrize("verb", sorted(FENCED))
+def test_every_fenced_verb_has_a_stale_twin(verb: str) -> None:
+    assert STALE[verb]
+
+
+@pytest.mark.parametrize("then", ["changed", "held"])
+@pytest.mark.parametrize("verb", sorted(FENCED))
+def test_every_fenced_verb_has_blocked_twins(verb: str, then: str) -> None:
+    assert [twin for twin in BLOCKED if (twin.verb, twin.then) == (verb, then)]

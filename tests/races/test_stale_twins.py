@@ -1,0 +1,201 @@
+"""The stale twin of everything fenced, on every store: its right is gone, and it changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import pytest
+from tests.races.twins import BUILD, ENTRIES, LOSSES
+
+from outlast.store.records import Publication, SessionRenewal, Settled, TakeTurn
+from outlast.testing.checkers import check_all
+from outlast.testing.store_suite.scene import HOUR, SECOND, Scene, changed
+
+# ── entries of the journal ───────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("kind", ENTRIES, ids=lambda kind: str(kind.__name__))
+async def test_an_entry_in_time_is_written(scene: Scene, kind: type) -> None:
+    """What makes the stale twins below worth something: each would have changed the store."""
+    claimed = await scene.running(deadline_us=HOUR)
+    entry = await BUILD[kind](scene, claimed)
+    before = await scene.store.dump()
+    await scene.write(claimed, entry)
+    assert changed(before, await scene.store.dump()) != {}
+    assert check_all(await scene.store.dump(), earlier=before) == []
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("kind", ENTRIES, ids=lambda kind: str(kind.__name__))
+async def test_an_entry_of_a_lost_lease_changes_nothing(scene: Scene, kind: type, loss: str) -> None:
+    claimed = await scene.running(deadline_us=HOUR)
+    entry = await BUILD[kind](scene, claimed)
+    await LOSSES[loss](scene, claimed)
+    before = await scene.store.dump()
+    assert (await scene.flush(claimed, entry)).kind == "stale"
+    assert changed(before, await scene.store.dump()) == {}
+    assert check_all(await scene.store.dump(), earlier=before) == []
+
+
+@pytest.mark.parametrize("kind", ENTRIES, ids=lambda kind: str(kind.__name__))
+async def test_a_stale_entry_spares_its_neighbours(scene: Scene, kind: type) -> None:
+    claimed, neighbour = await scene.running(), await scene.running(ttl_us=HOUR)
+    entry = await BUILD[kind](scene, claimed)
+    theirs = await BUILD[kind](scene, neighbour)
+    await scene.lose(claimed)
+    mine = await scene.rows("events", claimed)
+    batch = scene.batch(scene.writes(claimed, entry), scene.writes(neighbour, theirs))
+    verdicts = await scene.store.flush(batch, now=scene.now)
+    assert [verdict.kind for verdict in verdicts] == ["stale", "accepted"]
+    assert await scene.rows("events", claimed) == mine
+    assert check_all(await scene.store.dump()) == []
+
+
+@pytest.mark.parametrize("kind", ENTRIES, ids=lambda kind: str(kind.__name__))
+async def test_an_entry_of_another_tenants_twin_changes_nothing(scene: Scene, kind: type) -> None:
+    """Same task id, same epoch, same everything: but the tenant."""
+    claimed = await scene.running(tenant="tenant-blue")
+    record = replace(scene.submission(tenant="tenant-red"), task=claimed.task)
+    await scene.accept([record])
+    entry = await BUILD[kind](scene, claimed)
+    before = await scene.store.dump()
+    foreign = replace(claimed, tenant="tenant-red")
+    assert (await scene.flush(foreign, entry)).kind == "stale"
+    assert changed(before, await scene.store.dump()) == {}
+
+
+# ── verbs ────────────────────────────────────────────────────────────────────────────────────────
+
+Twin = Callable[[Scene], Awaitable[None]]
+STALE: dict[str, list[Twin]] = {"flush": [], "submit": []}
+
+
+def stale(verb: str) -> Callable[[Twin], Twin]:
+    """Register a stale twin of a verb."""
+
+    def register(twin: Twin) -> Twin:
+        STALE.setdefault(verb, []).append(twin)
+        return twin
+
+    return register
+
+
+async def nothing_changes(scene: Scene, act: Callable[[], Awaitable[object]]) -> object:
+    """Demand that an act changes nothing, and answer what it answered."""
+    before = await scene.store.dump()
+    answer = await act()
+    assert changed(before, await scene.store.dump()) == {}
+    return answer
+
+
+@stale("flush")
+async def _a_batch_whose_number_is_used(scene: Scene) -> None:
+    claimed = await scene.running()
+    first = scene.batch(scene.writes(claimed, scene.step()))
+    verdicts = await scene.store.flush(first, now=scene.now)
+    twin = replace(first, writes=(scene.writes(claimed, scene.success()),))
+    assert await nothing_changes(scene, lambda: scene.store.flush(twin, now=scene.now)) == verdicts
+
+
+@stale("submit")
+async def _a_submission_whose_key_is_used(scene: Scene) -> None:
+    first = await scene.submit()
+    twin = scene.submission(key=first.key, request_digest=first.request_digest)
+    [verdict] = await nothing_changes(scene, lambda: scene.store.submit([twin]))  # type: ignore[misc]
+    assert (verdict.kind, verdict.task) == ("replayed", first.task)
+
+
+@stale("renew")
+async def _a_renewal_of_a_swept_session(scene: Scene) -> None:
+    session = await scene.session()
+    await scene.running(session=session)
+    scene.pass_time(61 * SECOND)
+    await scene.sweep()
+    renewal = SessionRenewal(session=session, name="late", ttl_us=HOUR)
+    renewed = await nothing_changes(scene, lambda: scene.store.renew(renewal, now=scene.now))
+    assert renewed.alive is False  # type: ignore[attr-defined]
+
+
+@stale("retire")
+async def _a_retirement_of_a_swept_session(scene: Scene) -> None:
+    """The session's row may go; the task is its successor's."""
+    session = await scene.session()
+    claimed = await scene.running(session=session)
+    scene.pass_time(61 * SECOND)
+    await scene.sweep()
+    successor = await scene.claim_task(claimed)
+    before = await scene.store.dump()
+    await scene.store.retire(session)
+    difference = changed(before, await scene.store.dump())
+    assert set(difference) <= {"sessions"}
+    await scene.write(successor, scene.success())
+
+
+@stale("reconcile")
+async def _a_look_through_the_leases_of_a_swept_session(scene: Scene) -> None:
+    session = await scene.session()
+    claimed = await scene.running(session=session)
+    scene.pass_time(61 * SECOND)
+    await scene.sweep()
+    await scene.claim_task(claimed)
+    answer = await nothing_changes(scene, lambda: scene.store.reconcile(session, [], now=scene.now))
+    assert answer == []
+
+
+@stale("claim")
+async def _a_claim_of_a_swept_session(scene: Scene) -> None:
+    record = await scene.submit()
+    session = await scene.session()
+    scene.pass_time(61 * SECOND)
+    await scene.sweep()
+    with pytest.raises(AssertionError):
+        await nothing_changes(scene, lambda: scene.claim_task(record, session=session))
+    assert (await scene.task(record)).state == "queued"
+
+
+@stale("settle")
+async def _a_settlement_of_a_turn_that_passed(scene: Scene) -> None:
+    claimed = await scene.running()
+    key = await scene.called(claimed, "unknown")
+    settlement = scene.settlement(claimed, key, turn=(await scene.operation(claimed, key)).turn)
+    await scene.write(claimed, TakeTurn(key=key, attempt=1, turn=2))
+    answer = await nothing_changes(scene, lambda: scene.store.settle([settlement], now=scene.now))
+    assert answer == [Settled(kind="conflict", state="unknown")]
+
+
+@stale("settle")
+async def _a_settlement_of_what_is_settled(scene: Scene) -> None:
+    claimed = await scene.running()
+    key = await scene.called(claimed, "unknown")
+    await scene.store.settle([scene.settlement(claimed, key)], now=scene.now)
+    twin = scene.settlement(claimed, key, "did_not_happen", forced=True)
+    answer = await nothing_changes(scene, lambda: scene.store.settle([twin], now=scene.now))
+    assert answer == [Settled(kind="conflict", state="succeeded")]
+
+
+@stale("sweep")
+async def _a_sweep_of_what_is_swept(scene: Scene) -> None:
+    await scene.running(deadline_us=HOUR)
+    await scene.submit(run_at=scene.now + SECOND)
+    scene.pass_time(61 * SECOND)
+    await scene.sweep()
+    await nothing_changes(scene, scene.sweep)
+
+
+@stale("confirm_messages")
+async def _a_confirmation_of_what_is_gone(scene: Scene) -> None:
+    record = await scene.submit(announce=True)
+    [message] = await scene.store.take_messages(9, now=scene.now)
+    done = Publication(tenant=record.tenant, task=record.task, number=message.number)
+    await scene.store.confirm_messages([done])
+    await nothing_changes(scene, lambda: scene.store.confirm_messages([done, replace(done, parked="late")]))
+
+
+@pytest.mark.parametrize(
+    "twin",
+    [pytest.param(twin, id=f"{verb}-{twin.__name__.strip('_')}") for verb in STALE for twin in STALE[verb]],
+)
+async def test_a_stale_verb_changes_nothing(scene: Scene, twin: Twin) -> None:
+    await twin(scene)
+    assert check_all(await scene.store.dump()) == []

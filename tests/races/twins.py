@@ -1,0 +1,191 @@
+"""Who may come too late, and how to build it: each kind of journal entry, each verb that writes.
+
+The lists here are compared with the contract (``typing.get_args(Entry)``, the methods of ``Store``): a new
+kind of entry or a new verb without twins fails ``test_registry.py``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from outlast.store.contract import Store
+from outlast.store.records import (
+    AppendEvents,
+    Claimed,
+    CommitIntent,
+    EndAttempt,
+    Entry,
+    Note,
+    RecordOperation,
+    RecordOutcome,
+    TakeTurn,
+)
+from outlast.testing.store_suite.scene import Scene
+
+ENTRIES: tuple[type, ...] = typing.get_args(Entry)
+"""Every kind of journal entry."""
+
+VERBS: frozenset[str] = frozenset(
+    name for name, member in vars(Store).items() if inspect.iscoroutinefunction(member)
+)
+"""Every verb and view of the contract."""
+
+FENCED = frozenset(
+    {"submit", "renew", "retire", "claim", "reconcile", "flush", "settle", "sweep", "confirm_messages"}
+)
+"""Verbs that write what a late comer could spoil: each has stale and blocked twins."""
+
+UNFENCED = {
+    "open": "no rows",
+    "close": "no rows",
+    "migrate": "the schema, under a lock of its own: test_schema_race",
+    "note": "append-only, needs no lease and changes no state",
+    "load": "reads",
+    "take_messages": "reads",
+    "read_tasks": "reads",
+    "list_tasks": "reads",
+    "read_events": "reads",
+    "read_attempts": "reads",
+    "list_operations": "reads",
+    "read_evidence": "reads",
+    "health": "reads",
+    "dump": "reads",
+}
+"""Verbs without twins, and why."""
+
+
+# ── entries ──────────────────────────────────────────────────────────────────────────────────────
+
+Build = Callable[[Scene, Claimed], Awaitable[Entry]]
+BUILD: dict[type, Build] = {}
+"""How to prepare, under a live lease, an entry that would be accepted and would change something."""
+
+TOUCHES: dict[type, str] = {}
+"""The key of the operation whose existing row the entry writes, where it writes one."""
+
+
+def builds(kind: type, *, touches: str | None = None) -> Callable[[Build], Build]:
+    """Register how a kind of entry is built."""
+
+    def register(build: Build) -> Build:
+        BUILD[kind] = build
+        if touches is not None:
+            TOUCHES[kind] = touches
+        return build
+
+    return register
+
+
+@builds(RecordOperation, touches="it")
+async def _record(scene: Scene, claimed: Claimed) -> Entry:
+    planned = scene.planned(scene.intent("it"))
+    await scene.write(claimed, planned)
+    return replace(planned, state="failed", error=scene.text("error"), events=(scene.event("mine"),))
+
+
+@builds(CommitIntent, touches="it")
+async def _intent(scene: Scene, claimed: Claimed) -> Entry:
+    intent = scene.intent("it")
+    await scene.write(claimed, scene.planned(intent))
+    return replace(intent, events=(scene.event("mine"),))
+
+
+@builds(RecordOutcome, touches="it")
+async def _outcome(scene: Scene, claimed: Claimed) -> Entry:
+    await scene.called(claimed, key="it")
+    return await scene.outcome(claimed, "it", "succeeded", events=(scene.event("mine"),))
+
+
+@builds(TakeTurn, touches="it")
+async def _turn(scene: Scene, claimed: Claimed) -> Entry:
+    await scene.called(claimed, key="it")
+    return TakeTurn(key="it", attempt=1, turn=1, events=(scene.event("mine"),))
+
+
+@builds(AppendEvents)
+async def _events(scene: Scene, claimed: Claimed) -> Entry:
+    return AppendEvents(events=(scene.event("mine"),))
+
+
+@builds(Note)
+async def _note(scene: Scene, claimed: Claimed) -> Entry:
+    await scene.called(claimed, "unknown", key="it")
+    return Note(key="it", attempt=1, source="asked", data=scene.text("asked"))
+
+
+@builds(EndAttempt, touches="it")
+async def _end(scene: Scene, claimed: Claimed) -> Entry:
+    await scene.called(claimed, key="it")
+    return scene.success(events=(scene.event("mine"),))
+
+
+# ── how a lease is lost ──────────────────────────────────────────────────────────────────────────
+
+Lose = Callable[[Scene, Claimed], Awaitable[None]]
+LOSSES: dict[str, Lose] = {}
+"""Everything that takes a lease away, by name."""
+
+
+def loses(lose: Lose) -> Lose:
+    """Register a way to lose a lease."""
+    LOSSES[lose.__name__] = lose
+    return lose
+
+
+@loses
+async def swept(scene: Scene, claimed: Claimed) -> None:
+    await scene.lose(claimed)
+
+
+@loses
+async def parked(scene: Scene, claimed: Claimed) -> None:
+    await scene.lose(claimed, max_deaths=1)
+
+
+@loses
+async def expired(scene: Scene, claimed: Claimed) -> None:
+    assert claimed.deadline_at is not None
+    for row in (await scene.store.dump())["sessions"]:
+        await scene.session(ttl_us=10 * (claimed.deadline_at - scene.now), session=row["id"])
+    scene.now = claimed.deadline_at + 1
+    await scene.sweep(grace_us=0)
+
+
+@loses
+async def swept_and_claimed_again(scene: Scene, claimed: Claimed) -> None:
+    await scene.lose(claimed)
+    await scene.claim_task(claimed)
+
+
+@loses
+async def swept_and_ended_by_the_successor(scene: Scene, claimed: Claimed) -> None:
+    await scene.lose(claimed)
+    await scene.write(await scene.claim_task(claimed), scene.failure())
+
+
+@loses
+async def released(scene: Scene, claimed: Claimed) -> None:
+    await scene.write(claimed, scene.release())
+
+
+@loses
+async def suspended(scene: Scene, claimed: Claimed) -> None:
+    await scene.write(claimed, scene.suspension("operator"))
+
+
+@loses
+async def succeeded(scene: Scene, claimed: Claimed) -> None:
+    await scene.write(claimed, scene.success())
+
+
+@loses
+async def failed(scene: Scene, claimed: Claimed) -> None:
+    await scene.write(claimed, scene.failure())
+
+
+@loses
+async def cancelled(scene: Scene, claimed: Claimed) -> None:
+    await scene.write(claimed, scene.failure(attempt_end="cancelled", task_state="cancelled"))
