@@ -26,7 +26,8 @@ async def _idle(url: str, count: Counter | None) -> dict[str, float]:
         "import asyncio,sys;from bench.apps import make_app;from bench.workloads import working\n"
         "async def main():\n"
         "    app=make_app(sys.argv[1]); await app.open()\n"
-        "    async with working(app): print('ready',flush=True); await asyncio.to_thread(sys.stdin.readline)\n"
+        "    async with working(app):\n"
+        "        print('ready', flush=True); await asyncio.to_thread(sys.stdin.readline)\n"
         "    await app.close()\n"
         "asyncio.run(main())"
     )
