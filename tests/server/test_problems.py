@@ -56,6 +56,10 @@ class TestAnswers:
             PROBLEMS[code][1],
         )
 
+    async def test_of_methods_name_all_that_are_allowed(self, desk: Desk) -> None:
+        assert (await desk.client.put("/v1/tasks")).headers["allow"] == "GET, POST"
+        assert (await desk.client.post("/v1/operations/task_1:a")).headers["allow"] == "GET"
+
     async def test_of_faults_do_not_say_what_went_wrong_inside(
         self, desk: Desk, monkeypatch: pytest.MonkeyPatch
     ) -> None:

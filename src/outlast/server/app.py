@@ -97,10 +97,16 @@ def _describe(api: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         if api.openapi_schema is None:
-            schemas = generate().setdefault("components", {}).setdefault("schemas", {})
+            document = generate()
+            schemas = document.setdefault("components", {}).setdefault("schemas", {})
             schemas["Problem"] = PROBLEM_SCHEMA
             for name in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(name, None)
+            if not api.state.keys:
+                # Without keys nobody needs one.
+                for path in document["paths"].values():
+                    for operation in path.values():
+                        operation.pop("security", None)
         assert api.openapi_schema is not None
         return api.openapi_schema
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 from fastapi import FastAPI, HTTPException, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.routing import Match
 
 from outlast.core import values
 from outlast.engine.signature import pointer
@@ -27,6 +28,7 @@ from outlast.errors import (
 MEDIA_TYPE: Final = "application/problem+json"
 MAX_ANSWER_BYTES: Final = 1 << 30
 MAX_PROBLEMS: Final = 50
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     # Of the request as such.
@@ -163,7 +165,7 @@ def _of_validation(_: Request, error: Exception) -> Response:
     return problem("invalid_request", f"{where}: {first['detail']}", errors=errors)
 
 
-def _of_http(_: Request, error: Exception) -> Response:
+def _of_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, StarletteHTTPException)
     if isinstance(error, Refused):
         return problem(error.code, str(error.detail), headers=error.headers, **error.members)
@@ -171,7 +173,22 @@ def _of_http(_: Request, error: Exception) -> Response:
     detail = str(error.detail)
     if detail == HTTPStatus(error.status_code).phrase:
         detail = PROBLEMS[code][1]
-    return problem(code, detail, headers=error.headers)
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        headers["Allow"] = ", ".join(_allowed(request))
+    return problem(code, detail, headers=headers)
+
+
+def _allowed(request: Request) -> list[str]:
+    # The router names the methods of the first route that fits the path; other routes may fit it too.
+    return [
+        method
+        for method in METHODS
+        if any(
+            route.matches({**request.scope, "method": method})[0] is Match.FULL
+            for route in request.app.routes
+        )
+    ]
 
 
 def _of_fault(_: Request, __: Exception) -> Response:

@@ -75,10 +75,20 @@ async def hold(app: Outlast, closing: Closing, view: TaskView, seconds: int | No
         return await app.get(view.id, tenant=view.tenant)
 
 
+EVERY_ROUTE = ("unauthorized", "forbidden", "invalid_request", "internal_error", "store_unavailable")
+
+
 def refusals(*codes: str) -> dict[int | str, dict[str, Any]]:
     """Describe in OpenAPI which problems a route answers with, besides what every route may."""
     described: dict[int | str, dict[str, Any]] = {}
-    for code in ("unauthorized", "forbidden", "internal_error", "store_unavailable", *codes):
+    for code in (
+        "unauthorized",
+        "forbidden",
+        "invalid_request",
+        "internal_error",
+        "store_unavailable",
+        *codes,
+    ):
         status, title = PROBLEMS[code]
         entry = described.setdefault(
             status,

@@ -8,12 +8,15 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel
 
+from outlast import telemetry
+from outlast.app import Outlast
 from outlast.server.problem import problem
 from outlast.server.routes.asked import App, answer, refusals
 from outlast.store.contract import SCHEMA_VERSION
 
 router = APIRouter(tags=["health"])
 
+RETRY: Final = {"Retry-After": "1"}
 PATIENCE_S: Final = 3.0
 """Seconds for the store's answer: less than what probes commonly wait."""
 
@@ -30,26 +33,33 @@ async def healthz() -> Response:
     return answer({"status": "ok"})
 
 
-@router.get("/readyz", response_model=Health, responses=refusals("store_unavailable", "schema_mismatch"))
+@router.get("/readyz", response_model=Health, responses={503: refusals("stopping", "schema_mismatch")[503]})
 async def readyz(request: Request, app: App) -> Response:
     """Say whether requests can be served now: the store answers, with the schema that this code knows."""
     if request.app.state.closing.begun:
         return problem("stopping", "the service is stopping")
-    try:
-        async with asyncio.timeout(PATIENCE_S):
-            health = await app.store.health()
-    except TimeoutError:
-        return problem(
-            "store_unavailable", f"the database did not answer within {PATIENCE_S:.0f} s", headers=RETRY
-        )
-    if not health.reachable:
-        # The reason in the store's words may name hosts, which is for the log and not for whoever asks here.
-        return problem("store_unavailable", "the database does not answer", headers=RETRY)
-    if health.schema_version != SCHEMA_VERSION:
-        detail = f"the schema has version {health.schema_version}, this service knows {SCHEMA_VERSION}"
-        code = "schema_outdated" if health.schema_version < SCHEMA_VERSION else "schema_too_new"
+    refused = await _refusal(app)
+    if refused is not None:
+        code, detail, why = refused
+        # Names of hosts and the like are for the log, and not for whoever asks here.
+        telemetry.emit(telemetry.StoreAway(duty="readyz", detail=why or detail))
         return problem(code, detail, headers=RETRY)
     return answer({"status": "ready"})
 
 
-RETRY: Final = {"Retry-After": "1"}
+async def _refusal(app: Outlast) -> tuple[str, str, str] | None:
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            health = await app.store.health()
+    except TimeoutError:
+        return "store_unavailable", f"the database did not answer within {PATIENCE_S:.0f} s", ""
+    if not health.reachable:
+        return (
+            "store_unavailable",
+            "the database does not answer rightly; the log says why",
+            health.detail,
+        )
+    if health.schema_version != SCHEMA_VERSION:
+        code = "schema_outdated" if health.schema_version < SCHEMA_VERSION else "schema_too_new"
+        return code, f"the schema has version {health.schema_version}, this code knows {SCHEMA_VERSION}", ""
+    return None

@@ -22,7 +22,7 @@ from outlast.server.schemas.operations import (
 router = APIRouter(route_class=StrictRoute, tags=["operations"])
 
 
-@router.get("/operations", response_model=OperationPage, responses=refusals("invalid_request"))
+@router.get("/operations", response_model=OperationPage, responses=refusals())
 async def list_operations(
     request: Request,
     app: App,
@@ -63,7 +63,6 @@ async def read_operation(request: Request, app: App, caller: Caller, operation: 
         "bad_json",
         "body_too_large",
         "unsupported_media_type",
-        "invalid_request",
         "operation_not_found",
         "settlement_conflict",
     ),

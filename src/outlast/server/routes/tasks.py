@@ -34,6 +34,22 @@ router = APIRouter(route_class=reading.StrictRoute, tags=["tasks"])
 LIVE: Final = {"Retry-After": "1"}
 MAX_LEDGER: Final = 10_000
 
+FRAME: Final = {
+    "type": "object",
+    "description": "One frame; `stream.overrun` and `stream.stopping` have no id.",
+    "required": ["event", "data"],
+    "properties": {
+        "id": {"type": "string", "description": "The event's number."},
+        "event": {"type": "string", "description": "The event's kind."},
+        "data": {
+            "type": "string",
+            "contentMediaType": "application/json",
+            "contentSchema": {"$ref": "#/components/schemas/Event"},
+        },
+    },
+}
+"""How OpenAPI describes a stream: by one of its frames."""
+
 Prefer = Annotated[
     str | None,
     Header(
@@ -60,9 +76,7 @@ def _described(header: str) -> dict[str, Any]:
                 "Idempotent-Replayed": _described("`true` when this is the first task of the same key."),
             },
         },
-        **refusals(
-            "bad_json", "body_too_large", "unsupported_media_type", "invalid_request", "idempotency_conflict"
-        ),
+        **refusals("bad_json", "body_too_large", "unsupported_media_type", "idempotency_conflict"),
     },
 )
 async def submit_task(
@@ -108,7 +122,7 @@ async def submit_task(
     return answer(task_body(view, root_of(request)), 200 if ended_in_time else 202, headers)
 
 
-@router.get("/tasks", response_model=TaskPage, responses=refusals("invalid_request"))
+@router.get("/tasks", response_model=TaskPage, responses=refusals())
 async def list_tasks(
     request: Request,
     app: App,
@@ -177,10 +191,10 @@ async def read_result(
     responses={
         200: {
             "description": "Events above the position; a stream (the default), or a page of JSON",
-            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            "content": {"text/event-stream": {"schema": FRAME}},
         },
         204: {"description": "The final event has been seen; there is nothing more to come"},
-        **refusals("task_not_found", "invalid_request"),
+        **refusals("task_not_found"),
     },
 )
 async def follow_events(
