@@ -10,14 +10,15 @@ from typing import Any
 from outlast import Outlast, TaskContext, ToolCall
 from outlast.core.retry import Backoff
 from outlast.drills.serving import say
+from outlast.store.contract import Store
 
 TICKETS_URL = "TESTS_TICKETS_URL"
 QUICK = Backoff(base_s=0.05, max_s=0.2, jitter_s=0.05, attempts=10)
 
 
-def build(database_url: str, tickets_url: str) -> Outlast:
-    """Make the app."""
-    app = Outlast("crashes", database_url=database_url)
+def build(database_url: str, tickets_url: str, store: Store | None = None) -> Outlast:
+    """Make the app. store: instead of the one that the URL names."""
+    app = Outlast("crashes", database_url=database_url, store=store)
 
     async def find_ticket(call: ToolCall) -> Any:
         found = await call.http.get(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from decimal import Decimal
 from typing import Any
 
@@ -11,7 +12,7 @@ from outlast.engine.context import TaskContext
 from outlast.engine.settings import WorkerSettings
 from outlast.tools.call import ToolCall
 
-__all__ = ["AMOUNT", "INVOICE", "LEASE_S", "TICKETS_URL", "TIMEOUT", "build", "demo_settings"]
+__all__ = ["AMOUNT", "CALM", "INVOICE", "LEASE_S", "TICKETS_URL", "TIMEOUT", "build", "demo_settings"]
 
 INVOICE = "INV-102"
 AMOUNT = Decimal("118.50")
@@ -21,15 +22,19 @@ TICKETS_URL = "OUTLAST_DEMO_TICKETS_URL"
 """The variable that tells the demo's processes where the ticket service is."""
 TIMEOUT = "OUTLAST_DEMO_TIMEOUT_S"
 """The variable that tells a worker of the demo how many seconds one call may take."""
+CALM = "OUTLAST_DEMO_CALM"
+"""The variable that keeps a worker of the demo from writing anything but its task."""
 LEASE_S = 1.5
 """A tenth of a worker's default, so that nobody waits long for a dead one's tasks to move on."""
 
 
-def demo_settings(name: str) -> WorkerSettings:
-    """Answer a worker's settings with every time scaled down as the lease is."""
-    return WorkerSettings(
+def demo_settings(name: str, *, calm: bool) -> WorkerSettings:
+    """Answer a worker's settings with every time scaled down as the lease is. calm: without a sweeper, and
+    with renewals as late as can be."""
+    settings = WorkerSettings(
         name=name, slots=4, lease_s=LEASE_S, poll_s=0.1, sweep_s=0.1, linger_s=0.3, grace_s=2.0
     )
+    return dataclasses.replace(settings, sweep_s=60.0, renew_s=0.8 * LEASE_S) if calm else settings
 
 
 async def read_invoice(invoice: str) -> dict[str, str]:

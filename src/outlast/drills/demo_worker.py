@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from outlast.drills.demo_app import TICKETS_URL, TIMEOUT, build, demo_settings
+from outlast.drills.demo_app import CALM, TICKETS_URL, TIMEOUT, build, demo_settings
 from outlast.drills.serving import serve
 from outlast.settings import Settings
 
@@ -13,4 +13,4 @@ if __name__ == "__main__":
     app = build(
         Settings().database_url, os.environ[TICKETS_URL], timeout=float(os.environ.get(TIMEOUT, "10"))
     )
-    serve(app, demo_settings(sys.argv[1]))
+    serve(app, demo_settings(sys.argv[1], calm=bool(os.environ.get(CALM))))

@@ -95,7 +95,7 @@ async def _lost_answer(stage: Stage) -> Played:
 
 
 async def _frozen_sender(stage: Stage) -> Played:
-    first = await stage.worker("worker A", Trigger(point="http.before_send", action="freeze"))
+    first = await stage.worker("worker A", Trigger(point="http.before_send", action="freeze"), calm=True)
     task = await stage.submit()
     await stage.frozen(first, "http.before_send")
     second = await stage.worker("worker B")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outlast.app import Outlast
-from outlast.drills.demo_app import INVOICE, TICKETS_URL, TIMEOUT
+from outlast.drills.demo_app import CALM, INVOICE, TICKETS_URL, TIMEOUT
 from outlast.drills.fleet import Fleet, Process
 from outlast.drills.timeline import Line, merged, of_call, of_event, of_evidence
 from outlast.testing.probes import Trigger
@@ -85,14 +85,20 @@ class Stage:
         self.lines.append(Line(at=time.time() if at is None else at, who=who, what=what, tone=tone))
         self.tell(f"{who}: {what}")
 
-    async def worker(self, name: str, *probe: Trigger, timeout_s: float = 10.0) -> Process:
-        """Start a worker process and wait until it serves. timeout_s: of one call to the ticket service."""
+    async def worker(
+        self, name: str, *probe: Trigger, timeout_s: float = 10.0, calm: bool = False
+    ) -> Process:
+        """Start a worker process and wait until it serves.
+
+        timeout_s: of one call to the ticket service. calm: write nothing but the task at hand for a while; on
+        SQLite a process that is frozen inside a transaction stops every other writer of the file.
+        """
         process = self.fleet.start(
             name,
             "outlast.drills.demo_worker",
             name,
             probe=probe,
-            environ={**self.environ, TIMEOUT: str(timeout_s)},
+            environ={**self.environ, TIMEOUT: str(timeout_s), CALM: "1" if calm else ""},
         )
         ready = await process.says("ready")
         self.note(name, f"serves, process {process.pid}", at=ready.at)
