@@ -146,6 +146,16 @@ class PostgresStore(Views):
         """End a session that holds no lease; idempotent."""
         await self._rows(self._control_line, "retire", session)
 
+    async def reconcile(
+        self, session: str, held: Sequence[TaskRef], *, fence: int = 0, now: int | None = None
+    ) -> list[TaskRef]:
+        """Give back leases that a lost answer claimed; see ``Store.reconcile``."""
+        tenants, tasks = [one.tenant for one in held], [one.task for one in held]
+        rows = await self._rows(self._control_line, "reconcile", session, tenants, tasks, fence, now)
+        if rows:
+            self._hint("queue", "events")
+        return [TaskRef(tenant=tenant, task=task) for tenant, task in rows]
+
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> ClaimReply:
         """Take queued tasks under the session; one call, one transaction. Fenced by the heads' locks."""
         worn = {lane: count for lane, count in self._taken.items() if count >= WORN}
@@ -159,6 +169,7 @@ class PostgresStore(Views):
             [s.default for s in request.serves],
             request.limit,
             request.config,
+            request.fence,
             now,
             self._last_tenant,
             list(worn),

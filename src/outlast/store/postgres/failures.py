@@ -62,7 +62,7 @@ def translate(error: BaseException, where: str) -> Exception:
         return error
     state = sqlstate(error)
     if isinstance(error, asyncpg.PostgresError) and state:
-        if error.severity is None:
+        if error.severity is None and state.startswith("22"):
             # Raised by the driver itself while it encoded arguments: its text holds them.
             return BatchRejected("a value cannot be encoded for the database")
         text = one_line(error)

@@ -84,8 +84,9 @@ class Submitting:
         except Exception as error:
             if isinstance(error, BatchRejected) and len(together) > 1:
                 # One caller's record is at fault, and the others have nothing to do with it.
-                for waiting in together:
-                    await self._send([waiting])
+                half = len(together) // 2
+                await self._send(together[:half])
+                await self._send(together[half:])
                 return
             for _, answer in together:
                 if not answer.done():

@@ -24,10 +24,15 @@ select alive, now, expires_at
 -- name: retire
 select outlast.retire($1);
 
+-- Give back the leases of a session that its worker does not know of.
+-- name: reconcile
+select tenant, task
+  from outlast.reconcile($1, $2, $3, $4, $5);
+
 -- Claim queued tasks for a session.
 -- name: claim
 select tenant, task, epoch, round, agent, version, facts, deadline_at, lane, now, refused
-  from outlast.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
+  from outlast.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
 
 -- Read inputs of tasks, and count their ended attempts; no locks.
 -- name: load_inputs

@@ -112,7 +112,8 @@ create table outlast.sessions (
     serves text not null,
     started_at bigint not null,
     expires_at bigint not null,
-    lost_at bigint
+    lost_at bigint,
+    fence bigint not null default 0
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, vacuum_truncate = off);
 
 -- One row a writer: its last batch. The number is part of the key so that a batch is found by its own number; under

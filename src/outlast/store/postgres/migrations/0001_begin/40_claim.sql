@@ -9,7 +9,7 @@
 
 create function outlast.claim(
     p_session text, p_pools text[], p_agents text[], p_versions text[], p_defaults boolean[], p_limit integer,
-    p_config text, p_now bigint, p_after text, p_marks bigint[], p_counts bigint[]
+    p_config text, p_fence bigint, p_now bigint, p_after text, p_marks bigint[], p_counts bigint[]
 ) returns table (tenant text, task text, epoch bigint, round integer, agent text, version text, facts bigint,
                  deadline_at bigint, lane bigint, now bigint, refused boolean)
 language plpgsql volatile as $$
@@ -48,7 +48,9 @@ begin
     -- One claimer at a time, from here to the end of this call's transaction. Blocking is harmless: whoever holds it is
     -- inside this same function, on the server.
     perform pg_advisory_xact_lock(hashtextextended('outlast.claim', 0));
-    select s.name into v_worker from outlast.sessions s where s.id = p_session and s.lost_at is null;
+    select s.name into v_worker
+      from outlast.sessions s
+     where s.id = p_session and s.lost_at is null and s.fence <= p_fence;
     if not found then
         return query select null::text, null::text, null::bigint, null::integer, null::text, null::text, null::bigint,
                null::bigint, null::bigint, coalesce(p_now, outlast.clock_us()), true;
@@ -125,7 +127,9 @@ begin
         -- The session, now that there is something to take: the sweeper ends sessions under a lock that excludes this
         -- one, so a lease can never be made for a session that it has passed by.
         if v_turn = 1 then
-            perform from outlast.sessions s where s.id = p_session and s.lost_at is null for key share;
+            perform from outlast.sessions s
+              where s.id = p_session and s.lost_at is null and s.fence <= p_fence
+                for key share;
             if not found then
                 return query select null::text, null::text, null::bigint, null::integer, null::text, null::text,
                        null::bigint, null::bigint, null::bigint, v_now, true;

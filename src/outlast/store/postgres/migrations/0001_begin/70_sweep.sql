@@ -1,4 +1,4 @@
--- sweep: sessions that ran out, deadlines that passed, timers that are due.
+-- sweep, reconcile: sessions that ran out, deadlines that passed, timers that are due, leases that nobody knows of.
 --
 -- Lock order: the sweepers' advisory lock, tried and not waited for; sessions with skip locked; heads with skip locked;
 -- then rows of those tasks only. What is held by somebody else is left for the next sweep.
@@ -236,5 +236,46 @@ begin
                (select min(case m.kind when 'deadline' then m.due_at + p_grace else m.due_at end)
                   from outlast.timers m where m.due_at <= v_now)) - v_now, 0)
      where exists (select from outlast.timers);
+end
+$$;
+
+-- Give back the leases of a session that are not held, after a claim whose answer was lost. A claim keeps the session's
+-- row while it makes leases, so one that is about to commit is waited for here; one that comes later than this is refused by
+-- the fence.
+create function outlast.reconcile(
+    p_session text, p_tenants text[], p_tasks text[], p_fence bigint, p_now bigint
+) returns table (tenant text, task text) language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+    v_one record;
+    v_now bigint;
+begin
+    update outlast.sessions s set fence = greatest(s.fence, p_fence) where s.id = p_session;
+    perform from outlast.sessions s where s.id = p_session for update;
+    for v_one in
+        select t.tenant, t.id as task, t.epoch, t.last_event, t.lane
+          from outlast.leases l
+          join outlast.tasks t on t.tenant = l.tenant and t.id = l.task and t.state = 'running' and t.epoch = l.epoch
+         where l.session = p_session
+           and not exists (select from unnest(p_tenants, p_tasks) as h (tenant, task)
+                            where h.tenant = l.tenant and h.task = l.task)
+         order by t.tenant, t.id
+           for no key update of t
+    loop
+        v_now := coalesce(p_now, outlast.clock_us());
+        -- The lease may have ended while its head was waited for.
+        continue when not exists (select from outlast.leases l
+                                   where l.session = p_session and l.tenant = v_one.tenant and l.task = v_one.task
+                                     and l.epoch = v_one.epoch);
+        perform outlast.end_attempt(v_one.tenant, v_one.task, 'released', v_now);
+        insert into outlast.queue (lane, tenant, task) values (v_one.lane, v_one.tenant, v_one.task);
+        insert into outlast.events (tenant, task, number, kind, epoch, data, at)
+        values (v_one.tenant, v_one.task, v_one.last_event + 1, 'attempt.released', v_one.epoch, '{}', v_now),
+               (v_one.tenant, v_one.task, v_one.last_event + 2, 'task.queued', v_one.epoch, '{}', v_now);
+        update outlast.tasks t
+           set state = 'queued', epoch = t.epoch + 1, last_event = t.last_event + 2
+         where t.tenant = v_one.tenant and t.id = v_one.task;
+        return query select v_one.tenant, v_one.task;
+    end loop;
 end
 $$;
