@@ -70,6 +70,7 @@ async def test_a_task_that_commits_late_is_claimed(
         await scene.accept([scene.submission(**LANE)])
     for _ in range(6):
         assert len(await claim(scene, session)) == 1
+        assert (await mark(beside))[0] <= xid
     assert await claim(scene, session) == []
     assert (await mark(beside))[0] <= xid
     await transaction.commit()
@@ -87,6 +88,7 @@ async def test_a_transaction_that_began_before_and_submits_later_is_not_passed_b
         for _ in range(3):
             await scene.accept([scene.submission(**LANE)])
             assert len(await claim(scene, session)) == 1
+            assert (await mark(beside))[0] <= xid
         assert await claim(scene, session) == []
         late = scene.submission(**LANE)
         await store.submit([late], connection=slow)
@@ -141,7 +143,7 @@ async def test_a_task_given_back_is_found_above_the_mark(scene: Scene) -> None:
 async def test_nothing_is_passed_by_whatever_the_order_of_commits(
     scene: Scene, store: PostgresStore, connect: Any, seed: int
 ) -> None:
-    """Transactions submit, linger and end in a scrambled order, beside a claimer that moves marks each time."""
+    """Transactions submit, linger and end in a scrambled order, beside a claimer that moves marks."""
     import random
 
     order = random.Random(seed)
