@@ -38,6 +38,7 @@ SHELL = frozenset(
 
 TASK = ids.new_id(ids.TASK, 1_700_000_000_000, 7)
 PLACEHOLDER = re.compile(r"<[^<>\n]+>")
+_COMMENT = re.compile(r"(?:^|\s)# .*$")
 _ASSIGNMENT = re.compile(r"[A-Z][A-Z0-9_]*=")
 
 
@@ -60,7 +61,8 @@ def lines(text: str, **names: str) -> Iterator[Line]:
     whole = re.sub(r"\\\n\s*", " ", text)
     for raw in whole.splitlines():
         filled = PLACEHOLDER.sub(lambda match: shlex.quote(names.get(match[0][1:-1], TASK)), raw)
-        words = shlex.split(filled, comments=True)
+        # Not shlex's own comments: it sees one in the middle of a word too, and operations have a # there.
+        words = shlex.split(_COMMENT.sub("", filled))
         environ = []
         while words and _ASSIGNMENT.match(words[0]):
             environ.append(words.pop(0))

@@ -7,6 +7,7 @@ import asyncio
 import contextlib
 import inspect
 import io
+import os
 import re
 import shlex
 import subprocess
@@ -91,17 +92,29 @@ class Session:
                 await result
 
     def _command(self, words: tuple[str, ...], block: Block) -> None:
-        answer = CliRunner().invoke(cli, list(words[1:]), prog_name="outlast")
-        shown = f"{block.where}: {shlex.join(words)}\n{answer.output}"
-        assert answer.exit_code == 0, f"{shown}\n{answer.exception!r}"
-        self._printed.write(answer.stdout)
+        self._printed.write(printed_by(words, block.where))
 
     def _python(self, words: tuple[str, ...], block: Block) -> None:
+        # Only the plugin that the page names: others cost seconds to load.
+        plain = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-p pytest_asyncio.plugin"}
         answer = subprocess.run(
-            [sys.executable, *words[1:]], cwd=self._folder, capture_output=True, text=True, check=False
+            [sys.executable, *words[1:]],
+            cwd=self._folder,
+            env={**os.environ, **plain},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert answer.returncode == 0, f"{block.where}:\n{answer.stdout}\n{answer.stderr}"
         self._printed.write(answer.stdout)
 
     def _texts(self) -> dict[str, str]:
         return {name: value for name, value in self.names.items() if isinstance(value, str)}
+
+
+def printed_by(words: tuple[str, ...], where: str) -> str:
+    """Run a command of ours in this process and thread; answer what it printed. Raises AssertionError."""
+    answer = CliRunner().invoke(cli, list(words[1:]), prog_name="outlast")
+    said = f"{where}: {shlex.join(words)}\n{answer.output}"
+    assert answer.exit_code == 0, f"{said}\n{answer.exception!r}"
+    return answer.stdout
