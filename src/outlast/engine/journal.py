@@ -30,7 +30,6 @@ from collections import deque
 from typing import Protocol
 
 from outlast import clock, probes, telemetry
-from outlast.core import ids
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import LeaseLost, StoreUnavailable
 from outlast.store.contract import BatchRejected, Store
@@ -96,10 +95,10 @@ def size_of(entry: Entry) -> int:
 class Journal:
     """Collect entries of all runs and flush them, batch after batch."""
 
-    def __init__(self, store: Store, settings: WorkerSettings) -> None:
+    def __init__(self, store: Store, settings: WorkerSettings, writer: str) -> None:
         self._store = store
         self._settings = settings
-        self._writer = clock.new_id(ids.WRITER)
+        self._writer = writer
         self._number = 0
         self._pending: dict[Lease, deque[Waiting]] = {}
         self._awake = asyncio.Event()

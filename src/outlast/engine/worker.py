@@ -37,6 +37,8 @@ from outlast.store.records import Claimed, ClaimRequest, Evidence, Loaded, Serve
 from outlast.tools.http import make_client
 
 T = TypeVar("T")
+CUT_S = 5.0
+"""Seconds in which a run that was cut has to bring its ending to disk."""
 
 
 class Worker:
@@ -47,9 +49,11 @@ class Worker:
         self.registry = registry
         self.store = store
         self.draining = False
+        self.grace_ends: float | None = None
         self.runs: dict[Run, asyncio.Task[None]] = {}
-        self.journal = Journal(store, self.settings)
         self.session = Session(store, self.settings, self._session_lost)
+        # Named after the session, so that the writer's row goes when the session is retired.
+        self.journal = Journal(store, self.settings, f"{self.session.id}/journal")
         self._spec_of = tool_spec_of(registry.tools)
         self._config = registry.configuration()
         self._slot_free = asyncio.Event()
@@ -165,20 +169,27 @@ class Worker:
     async def _claim(self, pools: tuple[str, ...], serves: tuple[Serves, ...]) -> None:
         """Claim as many tasks as there are free slots, for as long as the worker serves."""
         away = in_doubt = False
+        fence = 0
         while not self.draining:
             free = self.settings.slots - len(self.runs)
             if free <= 0:
                 self._slot_free.clear()
                 await self._slot_free.wait()
                 continue
-            request = ClaimRequest(
-                session=self.session.id, pools=pools, serves=serves, limit=free, config=self._config
-            )
             try:
                 if in_doubt:
+                    fence += 1
                     held = [TaskRef(tenant=run.tenant, task=run.task) for run in self.runs]
-                    await self.store.reconcile(self.session.id, held)
+                    await self.store.reconcile(self.session.id, held, fence=fence)
                 in_doubt = True
+                request = ClaimRequest(
+                    session=self.session.id,
+                    pools=pools,
+                    serves=serves,
+                    limit=free,
+                    config=self._config,
+                    fence=fence,
+                )
                 reply = await self.store.claim(request)
                 loaded = await self.store.load(reply.claims) if reply.claims else []
                 in_doubt = False
@@ -258,7 +269,11 @@ class Worker:
                 run.interrupt("lost", "the session was swept while this process was away")
 
     async def _drain(self) -> None:
-        """Give back every lease, within the grace time; what does not end by then is left to the sweeper."""
+        """Give back every lease: calls under way get the grace time, then they are cut and left open.
+
+        What does not end even so is left to the sweeper.
+        """
+        self.grace_ends = clock.monotonic() + self.settings.grace_s
         for run in list(self.runs):
             if not run.active:
                 run.interrupt("drained", "the worker is stopping")
@@ -267,7 +282,7 @@ class Worker:
             if late:
                 for run in list(self.runs):
                     run.interrupt("drained", "the worker is stopping and its grace time is over")
-                await asyncio.wait(late, timeout=self.settings.grace_s)
+                await asyncio.wait(late, timeout=CUT_S)
         if self._stragglers:
             await asyncio.wait(set(self._stragglers), timeout=1.0)
         with contextlib.suppress(TimeoutError):

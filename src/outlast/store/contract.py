@@ -126,13 +126,14 @@ class Store(Protocol):
         ...
 
     async def reconcile(
-        self, session: str, held: Sequence[TaskRef], *, now: int | None = None
+        self, session: str, held: Sequence[TaskRef], *, fence: int = 0, now: int | None = None
     ) -> list[TaskRef]:
         """Give back every lease of a session that its worker does not know of; answer those tasks.
 
-        After a claim whose answer was lost. Takes the session's row against a claim still about to commit,
+        After a claim whose answer was lost. Waits for a claim of the session that is still about to commit,
         then raises the epochs of the leases that are not in ``held`` and queues their tasks (attempt
-        ``released``). Idempotent.
+        ``released``). Claims that ask with a lower ``fence`` are refused from then on, so that a claim which
+        comes even later takes nothing. Idempotent.
         """
         ...
 

@@ -101,13 +101,18 @@ class Serves:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRequest:
-    """Ask for at most ``limit`` tasks. config: digest of the configuration that attempts run under."""
+    """Ask for at most ``limit`` tasks.
+
+    config: digest of the configuration that attempts run under. fence: raised by each ``reconcile``; a claim
+    with a lower one than the session's is refused, since its worker gave up on it.
+    """
 
     session: str
     pools: tuple[str, ...]
     serves: tuple[Serves, ...]
     limit: int
     config: str = ""
+    fence: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -89,7 +89,7 @@ class SqliteStore:
         self._executor: Executor | None = None
         self._open = False
         self._hub = Hub() if self._path == connections.MEMORY else hub_of(self._path)
-        self.wakes = SqliteWakes(self._hub, self._watch)
+        self.wakes = SqliteWakes(self._hub, self._look_out)
 
     # -- life ------------------------------------------------------------------------------------------------
 
@@ -129,7 +129,10 @@ class SqliteStore:
                 self._executor = Inline(self._path, hint=self._hub.hint, clock=source)
             else:
                 self._executor = Threaded(
-                    self._path, hint=self._hub.hint, changed=lambda: self._hub.hint(TOPICS)
+                    self._path,
+                    hint=self._hub.hint,
+                    watched=self.wakes.watched,
+                    changed=lambda: self._hub.hint(TOPICS),
                 )
         return self._executor
 
@@ -138,9 +141,9 @@ class SqliteStore:
         if executor is not None:
             await executor.close()
 
-    def _watch(self, more: int) -> None:
+    def _look_out(self) -> None:
         if self._executor is not None:
-            self._executor.watch(more)
+            self._executor.look_out()
 
     def _desk(self) -> Executor:
         if self._executor is None or not self._open:
@@ -209,10 +212,10 @@ class SqliteStore:
         )
 
     async def reconcile(
-        self, session: str, held: Sequence[TaskRef], *, now: int | None = None
+        self, session: str, held: Sequence[TaskRef], *, fence: int = 0, now: int | None = None
     ) -> list[TaskRef]:
         """Give back leases that a lost answer claimed; see ``Store.reconcile``."""
-        return await self._desk().write(lambda tx: claiming.reconcile(tx, session, held, now))
+        return await self._desk().write(lambda tx: claiming.reconcile(tx, session, held, fence, now))
 
     async def load(self, tasks: Sequence[Claimed]) -> list[Loaded]:
         """Read inputs and journals; see ``Store.load``."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 
@@ -73,9 +73,9 @@ def peek(tx: Transaction, request: ClaimRequest, now: int | None) -> ClaimReply 
     Workers with free slots ask often, and an answer that needs no write lock keeps them out of the writers'
     way.
     """
-    if _session_name(tx, request.session) is None:
+    if _session_name(tx, request) is None:
         return ClaimReply(now=tx.now(now), claims=(), refused=True)
-    if request.limit > 0 and _served_lanes(tx, request):
+    if request.limit > 0 and next(_served_lanes(tx, request), None) is not None:
         return None
     return ClaimReply(now=tx.now(now), claims=())
 
@@ -83,19 +83,21 @@ def peek(tx: Transaction, request: ClaimRequest, now: int | None) -> ClaimReply 
 def claim(tx: Transaction, request: ClaimRequest, now: int | None) -> ClaimReply:
     """Take queued tasks; see ``Store.claim``."""
     at = tx.now(now)
-    worker = _session_name(tx, request.session)
+    worker = _session_name(tx, request)
     if worker is None:
         return ClaimReply(now=at, claims=(), refused=True)
     claims: list[Claimed] = []
     leases: list[Row] = []
     gone: list[Row] = []
     served: dict[int, int] = {}
-    tenants = _Turns(_served_lanes(tx, request) if request.limit > 0 else [])
+    tenants = _Turns(list(_served_lanes(tx, request)) if request.limit > 0 else [])
+    # About what each tenant will give, so that many tenants do not each show as much as one would.
+    chunk = request.limit // max(1, len(tenants)) + 2
     while len(claims) < request.limit and len(gone) - len(claims) < STALE_LIMIT:
         tenant = tenants.next()
         if tenant is None:
             break
-        taken = tenant.take(tx, request.limit)
+        taken = tenant.take(tx, chunk)
         if taken is None:
             continue
         lane, seq, task = taken
@@ -132,20 +134,22 @@ def claim(tx: Transaction, request: ClaimRequest, now: int | None) -> ClaimReply
     return ClaimReply(now=at, claims=tuple(claims))
 
 
-def _session_name(tx: Transaction, session: str) -> str | None:
-    row = tx.row("read_session", (session,))
-    return None if row is None or row[2] is not None else row[0]
+def _session_name(tx: Transaction, request: ClaimRequest) -> str | None:
+    """Read the name of a session that may claim: one that lives, and has not given up on this claim."""
+    row = tx.row("read_session", (request.session,))
+    return None if row is None or row[2] is not None or row[3] > request.fence else row[0]
 
 
-def _served_lanes(tx: Transaction, request: ClaimRequest) -> list[_Lane]:
+def _served_lanes(tx: Transaction, request: ClaimRequest) -> Iterator[_Lane]:
+    """Yield the lanes that hold something and that the request serves, one by one."""
     pools = set(request.pools)
     versions = {(one.agent, one.version) for one in request.serves}
     default: dict[str, str] = {}
     for one in request.serves:
         if one.default:
             default.setdefault(one.agent, one.version)
-    lanes = []
-    for id_, pool, agent, bound, tenant, priority, weight, served, first in tx.rows("busy_lanes"):
+    for row in tx.each("busy_lanes"):
+        id_, pool, agent, bound, tenant, priority, weight, served, first = row
         if pool not in pools:
             continue
         if bound == ANY_VERSION:
@@ -153,8 +157,7 @@ def _served_lanes(tx: Transaction, request: ClaimRequest) -> list[_Lane]:
         else:
             version = bound if (agent, bound) in versions else None
         if version is not None:
-            lanes.append(_Lane(id_, pool, agent, bound, tenant, priority, weight, served, first, version))
-    return lanes
+            yield _Lane(id_, pool, agent, bound, tenant, priority, weight, served, first, version)
 
 
 class _Tenant:
@@ -174,16 +177,16 @@ class _Tenant:
     def oldest(self) -> int:
         return self._lanes[0][1] if self._lanes else 0
 
-    def take(self, tx: Transaction, limit: int) -> tuple[_Lane, int, str] | None:
+    def take(self, tx: Transaction, chunk: int) -> tuple[_Lane, int, str] | None:
         """Take this tenant's next queue entry: lane, place and task; None when there is none."""
         if not self._lanes:
             return None
         order, seq, id_, lane, entries = heapq.heappop(self._lanes)
         if not entries:
-            entries.extend(tx.rows("read_entries", (lane.id, seq - 1, limit + 1)))
+            entries.extend(tx.rows("read_entries", (lane.id, seq - 1, chunk)))
         _, task = entries.popleft()
         if not entries:
-            entries.extend(tx.rows("read_entries", (lane.id, seq, limit + 1)))
+            entries.extend(tx.rows("read_entries", (lane.id, seq, chunk)))
         if entries:
             heapq.heappush(self._lanes, (order, entries[0][0], id_, lane, entries))
         return lane, seq, task
@@ -204,6 +207,9 @@ class _Turns:
         heapq.heapify(self._order)
         self._count = len(self._order)
 
+    def __len__(self) -> int:
+        return len(self._order)
+
     def next(self) -> _Tenant | None:
         return heapq.heappop(self._order)[3] if self._order else None
 
@@ -218,9 +224,12 @@ class _Turns:
         heapq.heappush(self._order, (tenant.place, tenant.oldest, self._count, tenant))
 
 
-def reconcile(tx: Transaction, session: str, held: Sequence[TaskRef], now: int | None) -> list[TaskRef]:
+def reconcile(
+    tx: Transaction, session: str, held: Sequence[TaskRef], fence: int, now: int | None
+) -> list[TaskRef]:
     """Give back the leases that a session's worker does not know of; see ``Store.reconcile``."""
     at = tx.now(now)
+    tx.run("raise_fence", {"session": session, "fence": fence})
     known = {(one.tenant, one.task) for one in held}
     given: list[TaskRef] = []
     for tenant, task in tx.rows("session_leases", (session,)):

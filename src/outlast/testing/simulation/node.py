@@ -210,9 +210,11 @@ class NodeStore:
         return await self._carry("claim", lambda store: store.claim(request, now=now))
 
     async def reconcile(
-        self, session: str, held: Sequence[TaskRef], *, now: int | None = None
+        self, session: str, held: Sequence[TaskRef], *, fence: int = 0, now: int | None = None
     ) -> list[TaskRef]:
-        return await self._carry("reconcile", lambda store: store.reconcile(session, held, now=now))
+        return await self._carry(
+            "reconcile", lambda store: store.reconcile(session, held, fence=fence, now=now)
+        )
 
     async def load(self, tasks: Sequence[Claimed]) -> list[Loaded]:
         return await self._carry("load", lambda store: store.load(tasks))

@@ -117,7 +117,8 @@ create table sessions (
     serves text not null,
     started_at integer not null,
     expires_at integer not null,
-    lost_at integer
+    lost_at integer,
+    fence integer not null default 0
 ) strict, without rowid;
 
 create table writers (

@@ -10,9 +10,15 @@ on conflict (id) do update
 set name = excluded.name, serves = excluded.serves, expires_at = excluded.expires_at
 where sessions.lost_at is null;
 
+-- Refuse the claims of a session that ask with a lower fence.
+-- name: raise_fence
+update sessions
+set fence = :fence
+where id = :session and fence < :fence;
+
 -- Read a session.
 -- name: read_session
-select name, expires_at, lost_at
+select name, expires_at, lost_at, fence
 from sessions
 where id = :session;
 
