@@ -133,7 +133,8 @@ def store_kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def shared_postgres_url(postgres_server: EmbeddedPostgres, postgres_template: str) -> str:
     """A migrated database that tests use one after the other, emptied in between: faster than new ones."""
-    return postgres_server.create_database("outlast_shared", template=postgres_template)
+    # Several folders bind these fixtures; each binding has a database of its own.
+    return postgres_server.create_database(template=postgres_template)
 
 
 @pytest.fixture
