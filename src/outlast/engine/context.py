@@ -7,6 +7,7 @@ The methods are plain functions that take an operation's identity at once and re
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -135,15 +136,20 @@ class TaskContext:
         return self._gather(scopes.take("gather", None), branches)
 
     async def _gather(self, key: str, branches: tuple[Awaitable[Any], ...]) -> list[Any]:
-        self._run.check()
-
         async def branch(number: int, work: Awaitable[Any]) -> Any:
             scopes.enter(scopes.Scope(path=f"{key}/{number}/", owner=asyncio.current_task()))
             return await work
 
-        results = await asyncio.gather(
-            *(branch(number, work) for number, work in enumerate(branches)), return_exceptions=True
-        )
+        try:
+            self._run.check()
+            results = await asyncio.gather(
+                *(branch(number, work) for number, work in enumerate(branches)), return_exceptions=True
+            )
+        finally:
+            for work in branches:
+                # Cut before it began: nobody forgot it, so nobody is to be warned of it.
+                if inspect.iscoroutine(work) and inspect.getcoroutinestate(work) == inspect.CORO_CREATED:
+                    work.close()
         for result in results:
             if isinstance(result, BaseException):
                 raise result
