@@ -7,6 +7,7 @@ import json
 import sys
 import time
 
+from outlast.testing.simulation.agents import AGENTS
 from outlast.testing.simulation.schedule import run_schedule
 from outlast.testing.simulation.weather import Faults
 
@@ -27,6 +28,9 @@ def main(arguments: list[str] | None = None) -> int:
         default="one_crash",
         help="a preset (calm, one_crash, everything), or name=value,…",
     )
+    parser.add_argument(
+        "--agents", type=_agents, default=("refund",), help=f"of {', '.join(AGENTS)}, by commas; or all"
+    )
     parser.add_argument("--order", choices=("fifo", "any"), default="fifo", help="of one node's handles")
     parser.add_argument("--trace", action="store_true", help="print what happened, line by line")
     parser.add_argument("--json", action="store_true", help="print one line of JSON at the end")
@@ -35,7 +39,12 @@ def main(arguments: list[str] | None = None) -> int:
     broken = effects = crashed = 0
     for seed in range(asked.seed, asked.seed + asked.schedules):
         report = run_schedule(
-            seed, workers=asked.workers, tasks=asked.tasks, faults=asked.faults, order=asked.order
+            seed,
+            workers=asked.workers,
+            tasks=asked.tasks,
+            faults=asked.faults,
+            order=asked.order,
+            agents=asked.agents,
         )
         effects += report.effects
         crashed += bool(report.misfortunes)
@@ -56,6 +65,13 @@ def main(arguments: list[str] | None = None) -> int:
             f" {effects} effects, {asked.schedules / seconds:.0f} schedules per second"
         )
     return 1 if broken else 0
+
+
+def _agents(text: str) -> tuple[str, ...]:
+    names = AGENTS if text == "all" else tuple(text.split(","))
+    if not set(names) <= set(AGENTS):
+        raise ValueError(text)
+    return names
 
 
 if __name__ == "__main__":

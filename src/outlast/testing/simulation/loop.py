@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import warnings
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
@@ -269,13 +270,19 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         before = events._get_running_loop()
         events._set_running_loop(self)
         try:
-            # Closing may make tasks; those come to the end of the list.
-            for task in self._tasks:
-                if not task.done():
-                    task._log_destroy_pending = False  # type: ignore[attr-defined]
-                    _bury(task)
+            with warnings.catch_warnings():
+                # A node can die between making a coroutine and starting it.
+                warnings.simplefilter("ignore", RuntimeWarning)
+                self._bury_all()
         finally:
             events._set_running_loop(before)
+
+    def _bury_all(self) -> None:
+        # Closing may make tasks; those come to the end of the list.
+        for task in self._tasks:
+            if not task.done():
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+                _bury(task)
         self._tasks.clear()
         self._timers.clear()
         for node in self._nodes:

@@ -16,6 +16,7 @@ Not covered: a service that loses what it acknowledged, and one that does not de
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -83,6 +84,8 @@ class TicketService:
         """Told of every request that may change something, at the moment when it leaves."""
         self._tickets: dict[str, dict[str, Any]] = {}
         self._digests: dict[str, str] = {}
+        self.under_way: Counter[str] = Counter()
+        """How many requests under each key have left and have neither arrived nor been lost."""
         self.log: list[Logged] = []
 
     # -- the caller's side ----------------------------------------------------------------------------------
@@ -126,12 +129,15 @@ class TicketService:
         if fault == "dropped":
             loop.call_later(way, self._break, request, context=self._node.context)
         else:
-            # From here on the request is on its way by itself, whatever becomes of its sender.
-            loop.call_later(way, self._arrive, request, context=self._node.context)
+            self._send(request, way)
         if fault == "twice":
-            again = way + site.weather.between(0.0, _LATEST_S)
-            loop.call_later(again, self._arrive, request, context=self._node.context)
+            self._send(request, way + site.weather.between(0.0, _LATEST_S))
         return await answer
+
+    def _send(self, request: _Request, way: float) -> None:
+        """Put a request on its way, which it goes by itself, whatever becomes of its sender."""
+        self.under_way[request.key] += 1
+        self._site.loop.call_later(way, self._arrive, request, context=self._node.context)
 
     # -- the service's side ---------------------------------------------------------------------------------
 
@@ -146,6 +152,7 @@ class TicketService:
             fault=request.fault,
         )
         self.log.append(entry)
+        self.under_way[request.key] -= 1
         status, answer = self._act(request, entry)
         entry.status = status
         self._site.note(f"service {entry.method} {status} {entry.effect_id or '-'} {entry.fault}")

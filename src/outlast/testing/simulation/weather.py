@@ -19,8 +19,8 @@ _TOOL_FAULTS: tuple[ToolFault, ...] = (
 class Faults:
     """What a schedule draws its misfortunes from.
 
-    crashes, freezes, clock_steps: how many fall on workers, each at an await of its own. store: share of
-    verbs that are refused, or done with their answer lost. tools: share of calls to the tool service that
+    crashes, freezes, clock_steps, drains: how many fall on workers, each at an await of its own. store: share
+    of verbs that are refused, or done with their answer lost. tools: share of calls to the tool service that
     fail on the way, act without an answer, or arrive late. hints: share of wake-up hints that get lost.
     spell_s: for how long after the start store, tools and hints misbehave; crashes are bound to the work
     instead.
@@ -29,10 +29,16 @@ class Faults:
     crashes: int = 0
     freezes: int = 0
     clock_steps: int = 0
+    drains: int = 0
     store: float = 0.0
     tools: float = 0.0
     hints: float = 0.0
     spell_s: float = 12.0
+
+    @property
+    def strikes(self) -> int:
+        """How many misfortunes fall at awaits of their own."""
+        return self.crashes + self.freezes + self.clock_steps + self.drains
 
     @classmethod
     def calm(cls) -> Faults:
@@ -47,7 +53,7 @@ class Faults:
     @classmethod
     def everything(cls) -> Faults:
         """All kinds, in the same schedule."""
-        return cls(crashes=2, freezes=1, clock_steps=1, store=0.05, tools=0.3, hints=0.2)
+        return cls(crashes=2, freezes=1, clock_steps=1, drains=1, store=0.05, tools=0.3, hints=0.2)
 
     @classmethod
     def parse(cls, text: str) -> Faults:
