@@ -17,6 +17,7 @@ from outlast.errors import StoreUnavailable
 from outlast.store.contract import BatchRejected
 from outlast.store.records import TaskFilter
 from outlast.store.sqlite import SqliteStore
+from outlast.store.sqlite import connection as connections
 from outlast.store.sqlite import log as logs
 
 
@@ -173,6 +174,40 @@ async def test_a_full_disk_is_unavailable_until_there_is_room(store: SqliteStore
     await store._desk().write(free)
     assert [verdict.kind for verdict in await store.submit([submission(3, input=big)])] == ["accepted"]
     assert pages > 0
+
+
+@pytest.mark.parametrize("fault", [apsw.IOError("disk I/O error"), apsw.CantOpenError("unable to open")])
+async def test_a_broken_connection_is_opened_anew(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch, fault: apsw.Error
+) -> None:
+    def break_(connection: apsw.Connection) -> None:
+        raise fault
+
+    await store.submit([submission(1)])
+    broken = store._executor._desk.connection()  # type: ignore[union-attr]
+    with monkeypatch.context() as patch:
+        patch.setattr(connections, "begin", break_)
+        with pytest.raises(StoreUnavailable, match=str(fault)):
+            await store.submit([submission(2)])
+    assert [verdict.kind for verdict in await store.submit([submission(3)])] == ["accepted"]
+    assert store._executor._desk.connection() is not broken  # type: ignore[union-attr]
+    assert await exists(store, 1, 2, 3) == [True, False, True]
+
+
+async def test_a_view_waits_for_whoever_recovers_the_log(store: SqliteStore) -> None:
+    """A reader that meets a lock asks again; only a view that raises something else is told at once."""
+    times = 0
+
+    def view(tx: Any) -> int:
+        nonlocal times
+        times += 1
+        if times < 4:
+            raise apsw.BusyError("database is locked")
+        return times
+
+    assert await store._desk().read(view) == 4
+    with pytest.raises(KeyError):
+        await store._desk().read(lambda tx: {}["nothing"])
 
 
 async def test_a_long_reader_makes_the_log_grow_only_while_it_reads(

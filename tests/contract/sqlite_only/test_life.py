@@ -179,6 +179,24 @@ async def test_hints_cross_threads_and_loops_of_a_process(store: SqliteStore, sq
     assert woken == [True]
 
 
+async def test_a_store_that_was_reopened_still_hears_of_other_processes(
+    store: SqliteStore, beside: apsw.Connection
+) -> None:
+    """Waits that ended with the close do not count against the ones that follow."""
+    waiting = asyncio.ensure_future(store.wakes.wait("queue", 60))
+    await asyncio.sleep(0)
+    await store.close()
+    await store.open()
+    assert await waiting is False
+    for number in range(2):
+        waiting = asyncio.ensure_future(store.wakes.wait("queue", 60))
+        await asyncio.sleep(0)
+        beside.execute("begin immediate")
+        await store.submit([submission(number)], connection=beside)
+        beside.execute("commit")
+        assert await asyncio.wait_for(waiting, 10)
+
+
 async def test_closing_ends_waits(store: SqliteStore) -> None:
     waiting = asyncio.ensure_future(store.wakes.wait("queue", 60))
     await asyncio.sleep(0)

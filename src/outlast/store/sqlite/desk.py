@@ -12,6 +12,7 @@ from typing import Any
 
 import apsw
 
+from outlast import clock
 from outlast.store.sqlite import connection as connections
 from outlast.store.sqlite.log import Log
 from outlast.store.sqlite.transaction import LaneKey, Transaction
@@ -50,9 +51,9 @@ class Carried:
 class Desk:
     """A connection that is opened when it is first needed, and anew after it broke."""
 
-    def __init__(self, path: str, *, clock: Callable[[], int] | None = None) -> None:
+    def __init__(self, path: str, *, now: Callable[[], int] | None = None) -> None:
         self.path = path
-        self._clock = clock
+        self._now = now
         self._connection: apsw.Connection | None = None
 
     def connection(self) -> apsw.Connection:
@@ -69,21 +70,34 @@ class Desk:
 
     def look(self, views: Sequence[Verb]) -> Carried:
         """Carry out views in one short snapshot; one that raises fails alone."""
-        try:
-            connection = self.connection()
-            connection.execute("begin")
-            tx = Transaction(connection, clock=self._clock)
-            outcomes = []
-            for view in views:
-                try:
-                    outcomes.append(Outcome(view(tx)))
-                except Exception as error:
-                    if connections.is_broken(error):
-                        raise
-                    outcomes.append(Outcome(error=connections.translate(error, self.path)))
-            connection.execute("commit")
-        except Exception as error:
-            return self._fail(len(views), error)
+        give_up: float | None = None
+        while True:
+            try:
+                return self._look(views)
+            except apsw.BusyError as error:
+                # Readers wait for nobody, but for a process that recovers the log of one that died, and for
+                # the last one to close the file.
+                if give_up is None:
+                    give_up = clock.monotonic() + connections.BUSY_SECONDS
+                elif clock.monotonic() >= give_up:
+                    return self._fail(len(views), error)
+                self._fail(0, error)
+            except Exception as error:
+                return self._fail(len(views), error)
+
+    def _look(self, views: Sequence[Verb]) -> Carried:
+        connection = self.connection()
+        connection.execute("begin")
+        tx = Transaction(connection, clock=self._now)
+        outcomes = []
+        for view in views:
+            try:
+                outcomes.append(Outcome(view(tx)))
+            except Exception as error:
+                if isinstance(error, apsw.BusyError) or connections.is_broken(error):
+                    raise
+                outcomes.append(Outcome(error=connections.translate(error, self.path)))
+        connection.execute("commit")
         return Carried(outcomes)
 
     def _fail(self, count: int, error: Exception) -> Carried:
@@ -105,8 +119,8 @@ class Desk:
 class Writer(Desk):
     """Carries out groups of verbs, each group in one transaction that begins as a writer."""
 
-    def __init__(self, path: str, *, clock: Callable[[], int] | None = None) -> None:
-        super().__init__(path, clock=clock)
+    def __init__(self, path: str, *, now: Callable[[], int] | None = None) -> None:
+        super().__init__(path, now=now)
         self._lanes: dict[LaneKey, int] = {}
         self._seen_version: int | None = None
         self._log: Log | None = None
@@ -151,7 +165,7 @@ class Writer(Desk):
             connections.begin(connection)
         except Exception as error:
             return self._fail(len(verbs), error)
-        tx = Transaction(connection, clock=self._clock, lanes=self._lanes)
+        tx = Transaction(connection, clock=self._now, lanes=self._lanes)
         outcomes: list[Outcome] = []
         alone = len(verbs) == 1
         try:

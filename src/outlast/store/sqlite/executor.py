@@ -48,8 +48,8 @@ class Executor(Protocol):
         """Carry out a view in a snapshot."""
         ...
 
-    def watch(self, more: int) -> None:
-        """Count how many want to know of commits by other processes: more (1) or fewer (-1)."""
+    def look_out(self) -> None:
+        """Look for commits by other processes from now on, while somebody waits for them."""
         ...
 
     async def close(self) -> None:
@@ -61,7 +61,7 @@ class Inline:
     """Carry everything out in place, on one connection."""
 
     def __init__(self, path: str, *, hint: Hint, clock: Callable[[], int] | None = None) -> None:
-        self._writer = Writer(path, clock=clock)
+        self._writer = Writer(path, now=clock)
         self._hint = hint
 
     async def write(
@@ -80,7 +80,7 @@ class Inline:
         answer: T = _answer(self._writer.look([view]).outcomes[0])
         return answer
 
-    def watch(self, more: int) -> None:
+    def look_out(self) -> None:
         """Do nothing: there is no thread that could look."""
 
     async def close(self) -> None:
@@ -115,17 +115,18 @@ class _Thread:
         *,
         close: Callable[[], None],
         hint: Hint,
+        watched: Callable[[], bool] | None = None,
         look: Callable[[], None] | None = None,
         tend: Callable[[], float | None] | None = None,
     ) -> None:
         self._carry_out = carry_out
         self._close = close
         self._hint = hint
+        self._watched = watched
         self._look = look
         self._tend = tend
         self._tend_in: float | None = None
         self._posts: queue.SimpleQueue[_Post | None] = queue.SimpleQueue()
-        self._watchers = 0
         self._closing = False
         # A daemon, so that a process that forgets to close ends all the same; what is committed is committed.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -139,11 +140,9 @@ class _Thread:
         self._posts.put(post)
         return await post.future
 
-    def watch(self, more: int) -> None:
-        """Count watchers; the first one wakes the thread, so that it begins to look."""
-        self._watchers += more
-        if more > 0 and self._watchers == 1:
-            self._posts.put(None)
+    def nudge(self) -> None:
+        """Let the thread see that somebody watches."""
+        self._posts.put(None)
 
     async def close(self) -> None:
         """End the thread after everything posted before."""
@@ -161,7 +160,7 @@ class _Thread:
                 self._answer(group, self._carry_out_safely([post.call for post in group]))
             elif self._closing:
                 break
-            elif self._watchers > 0 and self._look is not None:
+            elif self._look is not None and self._is_watched():
                 self._look()
             if self._tend is not None and (group or self._tend_in is not None):
                 self._tend_in = self._tend()
@@ -174,13 +173,16 @@ class _Thread:
             told = StoreUnavailable(f"the store's thread was interrupted: {error!r}")
             return Carried([Outcome(error=told)] * len(calls))
 
+    def _is_watched(self) -> bool:
+        return self._watched is not None and self._watched()
+
     def _take(self) -> list[_Post]:
         """Take everything pending; wait for the first, but not for ever while somebody watches."""
         group: list[_Post] = []
         try:
             # What tells of the closing may have been taken along with the last posts.
             first = self._posts.get(
-                block=not self._closing, timeout=POLL_SECONDS if self._watchers > 0 else self._tend_in
+                block=not self._closing, timeout=POLL_SECONDS if self._is_watched() else self._tend_in
             )
             while True:
                 if first is not None:
@@ -222,7 +224,9 @@ class _Thread:
 class Threaded:
     """One writing and one reading thread; a memory store has one thread for both."""
 
-    def __init__(self, path: str, *, hint: Hint, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, path: str, *, hint: Hint, watched: Callable[[], bool], changed: Callable[[], None]
+    ) -> None:
         self._changed = changed
         self._pid = os.getpid()
         writer = Writer(path)
@@ -232,6 +236,7 @@ class Threaded:
             writer.carry_out,
             close=writer.close,
             hint=hint,
+            watched=watched,
             look=self._look,
             tend=writer.tend,
         )
@@ -261,9 +266,9 @@ class Threaded:
         answer: T = await thread.carry(call)
         return answer
 
-    def watch(self, more: int) -> None:
+    def look_out(self) -> None:
         """See ``Executor``."""
-        self._writing.watch(more)
+        self._writing.nudge()
 
     async def close(self) -> None:
         """See ``Executor``."""

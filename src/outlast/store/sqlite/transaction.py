@@ -3,7 +3,7 @@ appended."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import resources
 from typing import Any
 
@@ -76,6 +76,10 @@ class Transaction:
         """Run a statement; answer its rows."""
         found: list[Row] = self.execute(SQL[name], bindings).fetchall()
         return found
+
+    def each(self, name: str, bindings: Bindings = ()) -> Iterator[Row]:
+        """Run a query; answer its rows one by one, for those who may stop early."""
+        return iter(self.execute(SQL[name], bindings))
 
     def named_rows(self, sql: str) -> list[dict[str, Any]]:
         """Run a query given as text; answer its rows by the names of their columns."""

@@ -93,15 +93,19 @@ def hub_of(path: str) -> Hub:
 class SqliteWakes:
     """The hints of one store; see ``Wakes``.
 
-    watch: told 1 when a wait begins and -1 when it ends, so that somebody looks for other processes' commits
-    meanwhile.
+    look_out: called when a first wait begins, so that somebody looks for other processes' commits while
+    ``watched``.
     """
 
-    def __init__(self, hub: Hub, watch: Callable[[int], None]) -> None:
+    def __init__(self, hub: Hub, look_out: Callable[[], None]) -> None:
         self._hub = hub
-        self._watch = watch
+        self._look_out = look_out
         self._seen = {topic: hub.count(topic) for topic in TOPICS}
         self._waiting: set[asyncio.Future[bool]] = set()
+
+    def watched(self) -> bool:
+        """Say whether anybody waits."""
+        return bool(self._waiting)
 
     async def wait(self, topic: str, timeout: float) -> bool:
         """Wait until the topic is hinted, or ``timeout`` seconds; answer whether it was."""
@@ -112,11 +116,11 @@ class SqliteWakes:
             return True
         timer = loop.call_later(timeout, _give_up, future)
         self._waiting.add(future)
-        self._watch(1)
+        if len(self._waiting) == 1:
+            self._look_out()
         try:
             hinted = await future
         finally:
-            self._watch(-1)
             timer.cancel()
             self._waiting.discard(future)
             self._hub.drop(topic, future)
