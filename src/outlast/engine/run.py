@@ -89,6 +89,8 @@ class Host(Protocol):
     journal: Journal
     session: Session
     draining: bool
+    grace_ends: float | None
+    """When the time to let calls end is over, once the worker leaves; by the monotonic clock."""
 
     async def in_thread(self, function: Callable[[], T]) -> T:
         """Call a blocking function without blocking the loop."""
@@ -429,7 +431,11 @@ class Run:
             if key not in self.critical:
                 task.cancel()
         if calls:
-            _, late = await asyncio.wait(calls, timeout=self.host.settings.grace_s)
+            grace_s = self.host.settings.grace_s
+            if self.host.grace_ends is not None:
+                # The worker leaves, and has waited for them already.
+                grace_s = min(grace_s, max(0.0, self.host.grace_ends - clock.monotonic()))
+            _, late = await asyncio.wait(calls, timeout=grace_s)
             for task in late:
                 task.cancel()
             if late:

@@ -1,0 +1,115 @@
+"""Who may work on a task, and for how long: leases, drains, deaths in a row, names."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from datetime import timedelta
+
+from tests.crashes.scene import Scene
+
+from outlast.testing.probes import Trigger
+from outlast.testing.recorder import Rule
+
+
+async def test_work_longer_than_any_lease_is_done_once(scene: Scene) -> None:
+    workers = [scene.worker(f"worker-{number}", lease_s=1.0) for number in range(2)]
+    await asyncio.gather(*(worker.says("ready") for worker in workers))
+    handles = [
+        await scene.submit("long", {"invoice": f"INV-{number}", "seconds": 2.5}) for number in range(3)
+    ]
+    views = await scene.ended(*handles)
+    # Renewed all the while: nobody else took them, although two workers looked ten times a second.
+    assert [view.epoch for view in views] == [1, 1, 1]
+    assert [len(calls) for calls in (await scene.posts()).values()] == [1, 1, 1]
+    assert await scene.violations() == []
+
+
+async def test_a_stopped_worker_hands_its_tasks_on_before_their_lease_runs_out(scene: Scene) -> None:
+    first = scene.worker("first", lease_s=120.0)
+    await first.says("ready")
+    handles = [
+        await scene.submit("stepwise", {"invoice": f"INV-{number}", "steps": 40}) for number in range(3)
+    ]
+    await scene.recorder.hold("slow", Rule())
+    await scene.recorder.wait_for(held="slow")
+    second = scene.worker("second", lease_s=120.0)
+    await second.says("ready")
+    first.send(signal.SIGTERM)
+    # A call that is under way is let end, and its outcome recorded.
+    await scene.recorder.release("slow")
+    assert await first.exited() == 0
+    views = await scene.ended(*handles)
+    for view, handle in zip(views, handles, strict=True):
+        assert view.result == 40
+        attempts = await scene.app.attempts(handle.id)
+        assert [one.end for one in attempts] == ["released", "succeeded"]
+        assert attempts[0].worker == "first"
+        assert attempts[1].worker == "second"
+        assert attempts[0].ended_at is not None
+        assert attempts[1].started_at - attempts[0].ended_at < timedelta(seconds=10)
+    assert [len(calls) for calls in (await scene.posts()).values()] == [1, 1, 1]
+    assert await second.stop() == 0
+    assert await scene.violations() == []
+    assert (await scene.app.store.dump())["sessions"] == []
+
+
+async def test_a_task_that_takes_its_workers_down_is_parked_after_three(scene: Scene) -> None:
+    poison = await scene.submit("poison", {})
+    others = [await scene.submit("stepwise", {"invoice": f"INV-{n}", "steps": 2}) for n in range(3)]
+    for number in range(3):
+        worker = scene.worker(f"victim-{number}", slots=10)
+        assert await worker.exited() == -9
+    survivor = scene.worker("survivor")
+    (parked, *views) = await scene.ended(poison, *others)
+    assert parked.state == "failed"
+    assert parked.error is not None
+    assert parked.error["code"] == "crash_loop"
+    assert await scene.ends(poison) == ["lost", "lost", "lost"]
+    # Its neighbours died with it, as often as they were there; they are parked too, or they are done.
+    for view in views:
+        assert view.state == "succeeded" or (view.error or {})["code"] == "crash_loop"
+    assert await survivor.stop() == 0
+    assert await scene.violations() == []
+
+
+async def test_two_workers_of_one_name_never_share_a_lease(scene: Scene) -> None:
+    victim = scene.worker("twin", Trigger(point="effects.before_outcome", action="kill"), pools=["left"])
+    other = scene.worker("twin", pools=["right"])
+    await asyncio.gather(victim.says("ready"), other.says("ready"))
+    busy = await scene.submit("stepwise", {"invoice": "INV-busy", "steps": 60}, pool="right")
+    handle = await scene.submit("journey", {"invoice": "INV-left"}, pool="left")
+    assert await victim.exited() == -9
+    # The other one of that name renews all the time; the dead one's task moves on all the same.
+    heir = scene.worker("twin", pools=["left"])
+    (view, done) = await scene.ended(handle, busy)
+    assert (view.state, done.state) == ("succeeded", "succeeded")
+    attempts = await scene.app.attempts(handle.id)
+    assert attempts[0].end == "lost"
+    assert {one.worker for one in attempts} == {"twin"}
+    assert len({attempts[0].session, attempts[-1].session}) == 2
+    assert [one.epoch for one in await scene.app.attempts(busy.id)] == [1]
+    assert len((await scene.posts())[f"{handle.id}:create_ticket#1"]) == 1
+    await asyncio.gather(other.stop(), heir.stop())
+    assert await scene.violations() == []
+
+
+async def test_a_worker_that_is_only_slow_to_stop_leaves_no_lease_for_its_grace_time(scene: Scene) -> None:
+    """A call that never answers: the worker leaves after its grace time, and the call is left open."""
+    await scene.recorder.plan(Rule.hang())
+    worker = scene.worker("worker", lease_s=120.0, grace_s=0.5)
+    await worker.says("ready")
+    handle = await scene.submit("stepwise", {"invoice": "INV-1", "steps": 1})
+    await scene.recorder.wait_for(method="POST")
+    assert await worker.stop() == 0
+    dump = await scene.app.store.dump()
+    assert dump["leases"] == []
+    assert [row["state"] for row in dump["operations"] if row["kind"] == "tool"] == ["unknown"]
+    heir = scene.worker("heir")
+    (view,) = await scene.ended(handle)
+    assert view.state == "succeeded"
+    # Asked first, found nothing, sent again with the same key.
+    assert len((await scene.posts())[f"{handle.id}:create_ticket#1"]) == 2
+    assert len(await scene.recorder.tickets()) == 1
+    assert await heir.stop() == 0
+    assert await scene.violations() == []
