@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 
 import asyncpg
 
-from outlast.store.postgres import batches
-from outlast.store.records import Batch
+from outlast.store.postgres import PostgresStore
+from outlast.store.records import Batch, SweepRequest
 
 T = TypeVar("T")
 PATIENCE = 20.0
@@ -18,31 +18,44 @@ PATIENCE = 20.0
 
 
 class Rival:
-    """A backend of our own with a transaction that is open until it is told otherwise."""
+    """Another process, whose transactions stay open until it is told otherwise.
 
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection
+    It has a connection for raw statements (``run``, ``hold``) and a store of its own, whose verbs are caught
+    between their last statement and their commit.
+    """
+
+    def __init__(self, connection: Any, store: Any) -> None:
+        self.connection = connection
+        self._store = store
+        self._lines: list[Any] = []
         self._transaction: Any = None
 
     async def begin(self) -> None:
-        """Open a transaction."""
-        self._transaction = self._connection.transaction()
+        """Open the transaction of the raw statements."""
+        self._transaction = self.connection.transaction()
         await self._transaction.start()
 
     async def commit(self) -> None:
-        """Commit it."""
+        """Commit everything that is open."""
+        await self._end("commit")
         transaction, self._transaction = self._transaction, None
         await transaction.commit()
 
     async def rollback(self) -> None:
-        """Roll it back, if it is open."""
+        """Roll back everything that is open."""
+        await self._end("rollback")
         transaction, self._transaction = self._transaction, None
         if transaction is not None:
             await transaction.rollback()
 
+    async def _end(self, how: str) -> None:
+        lines, self._lines = self._lines, []
+        for line in lines:
+            await line.run(lambda connection: connection.execute(how))
+
     async def run(self, sql: str, *arguments: Any) -> list[Any]:
         """Run a statement in the open transaction."""
-        return list(await self._connection.fetch(sql, *arguments))
+        return list(await self.connection.fetch(sql, *arguments))
 
     async def hold(self, table: str, **names: str) -> None:
         """Lock one row, as strongly as a row can be locked."""
@@ -50,14 +63,23 @@ class Rival:
         rows = await self.run(f"select from outlast.{table} where {where} for update", *names.values())
         assert len(rows) == 1
 
-    async def sweep(self, now: int, *, max_deaths: int = 3) -> None:
-        """Sweep inside the open transaction."""
-        await self.run("select * from outlast.sweep(500, $1, 5000000, $2)", max_deaths, now)
+    async def about_to_commit(self, line: str) -> Any:
+        """Answer the rival's store, its next verb on this line in a transaction that stays open."""
+        connection_of = getattr(self._store, f"_{line}_line")
+        await connection_of.run(lambda connection: connection.execute("begin"))
+        self._lines.append(connection_of)
+        return self._store
+
+    async def sweep(self, now: int) -> None:
+        """Sweep, and not commit yet."""
+        store = await self.about_to_commit("sweep")
+        await store.sweep(SweepRequest(), now=now)
 
     async def flush(self, batch: Batch, now: int) -> None:
-        """Write a batch inside the open transaction: a backend that is about to commit it."""
-        places = ", ".join(f"${n}" for n in range(1, batches.ARGUMENTS + 1))
-        await self.run(f"select outlast.flush({places})", *batches.encode(batch, now))
+        """Write a batch, and not commit yet."""
+        store = await self.about_to_commit("flush")
+        verdicts = await store.flush(batch, now=now)
+        assert {verdict.kind for verdict in verdicts} == {"accepted"}
 
     async def somebody_waits(self) -> bool:
         """Answer whether another backend of this database waits for a lock."""
@@ -82,14 +104,17 @@ class Rival:
 
 @asynccontextmanager
 async def rival(url: str) -> AsyncIterator[Rival]:
-    """Connect a rival and open its transaction; rolled back at the end of the block if it is still open."""
+    """Begin a rival; what it has open at the end of the block is rolled back."""
     connection = await asyncpg.connect(url)
-    other = Rival(connection)
+    store = PostgresStore(url)
+    other = Rival(connection, store)
     try:
+        await store.open()
         await other.begin()
         yield other
     finally:
         await other.rollback()
+        await store.close()
         await connection.close(timeout=10)
 
 

@@ -406,9 +406,8 @@ async def _(place: Place) -> None:
     """Two openings of one new session at once: one row, both alive."""
     scene = place.scene
     async with rival(place.url) as other:
-        await other.run(
-            "select * from outlast.renew('ses_new', 'first', '{}', $1, $2)", 60 * SECOND, scene.now
-        )
+        theirs = await other.about_to_commit("control")
+        await theirs.renew(SessionRenewal(session="ses_new", name="first", ttl_us=60 * SECOND), now=scene.now)
         twin = start(
             scene.store.renew(SessionRenewal(session="ses_new", name="second", ttl_us=HOUR), now=scene.now)
         )
@@ -419,18 +418,12 @@ async def _(place: Place) -> None:
     assert len((await scene.store.dump())["sessions"]) == 1
 
 
-async def claim_within(other: Rival, scene: Scene, session: str, record: Any, version: str = "v") -> None:
-    """Claim inside the rival's open transaction."""
-    rows = await other.run(
-        "select * from outlast.claim($1, $2, $3, $4, $5, 9, 'config', $6, '', '{}', '{}')",
-        session,
-        [record.pool],
-        [record.agent],
-        [version],
-        [True],
-        scene.now,
-    )
-    assert [row["task"] for row in rows] == [record.task]
+async def claim_within(other: Rival, scene: Scene, session: str, record: Any) -> None:
+    """Claim, and not commit yet."""
+    theirs = replace(scene, store=await other.about_to_commit("claim"))
+    serves = [Serves(agent=record.agent, version="v")]
+    reply = await theirs.claim(session, pools=[record.pool], serves=serves, limit=9)
+    assert [claimed.task for claimed in reply.claims] == [record.task]
 
 
 def claiming(scene: Scene, session: str, record: Any) -> Any:
@@ -492,7 +485,8 @@ async def _(place: Place) -> None:
     record = await scene.submit()
     session = await scene.session()
     async with rival(place.url) as other:
-        await other.run("select outlast.retire($1)", session)
+        theirs = await other.about_to_commit("control")
+        await theirs.retire(session)
         twin = claiming(scene, session, record)
         assert await other.see_blocked(twin)
         await other.commit()
@@ -594,6 +588,22 @@ async def _(place: Place) -> None:
     assert (await scene.flush(known, scene.step())).kind == "accepted"
 
 
+@blocked("claim", "session", "changed")
+async def _(place: Place) -> None:
+    """The worker gives up on a claim that has not begun: it is refused by the fence."""
+    scene = place.scene
+    record = await scene.submit()
+    session = await scene.session()
+    async with rival(place.url) as other:
+        theirs = await other.about_to_commit("control")
+        await theirs.reconcile(session, [], fence=1, now=scene.now)
+        twin = claiming(scene, session, record)
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert (await ended(twin)).claims == ()
+    assert (await scene.task(record)).state == "queued"
+
+
 @blocked("reconcile", "session", "held")
 async def _(place: Place) -> None:
     """A claim whose client is gone fails: there is nothing to give back."""
@@ -620,7 +630,8 @@ async def _(place: Place) -> None:
     claimed = await scene.running(session=session)
     async with rival(place.url) as other:
         scene.pass_time(61 * SECOND)
-        await other.run("select * from outlast.renew($1, 'n', '{}', $2, $3)", session, HOUR, scene.now)
+        theirs = await other.about_to_commit("control")
+        await theirs.renew(SessionRenewal(session=session, name="n", ttl_us=HOUR), now=scene.now)
         twin = start(scene.sweep())
         await other.see_blocked(twin)
         await other.commit()
@@ -742,7 +753,7 @@ async def _(place: Place) -> None:
     same = scene.submission(key=first.key, request_digest=first.request_digest)
     other_content = scene.submission(key=first.key)
     async with rival(place.url) as other:
-        await scene.store.submit([first], connection=other._connection)
+        await scene.store.submit([first], connection=other.connection)
         twin = start(scene.store.submit([same, other_content]))
         assert await other.see_blocked(twin)
         await other.commit()
@@ -760,7 +771,7 @@ async def _(place: Place) -> None:
     first = scene.submission()
     same = scene.submission(key=first.key, request_digest=first.request_digest)
     async with rival(place.url) as other:
-        await scene.store.submit([first], connection=other._connection)
+        await scene.store.submit([first], connection=other.connection)
         twin = start(scene.store.submit([same]))
         assert await other.see_blocked(twin)
         await other.rollback()
@@ -775,7 +786,7 @@ async def _(place: Place) -> None:
     first, bystander = scene.submission(), scene.submission()
     same = scene.submission(key=first.key, request_digest=first.request_digest)
     async with rival(place.url) as other:
-        await scene.store.submit([first], connection=other._connection)
+        await scene.store.submit([first], connection=other.connection)
         verdicts = await ended(start(scene.store.submit([same, bystander])))
         assert verdicts == [
             Submitted(kind="busy", task=same.task),
@@ -791,7 +802,7 @@ async def _(place: Place) -> None:
     scene = place.scene
     record = scene.submission(key=None)
     async with rival(place.url) as other:
-        await scene.store.submit([record], connection=other._connection)
+        await scene.store.submit([record], connection=other.connection)
         twin = start(scene.store.submit([record]))
         assert await other.see_blocked(twin)
         await other.commit()

@@ -154,6 +154,16 @@ async def _a_claim_of_a_swept_session(scene: Scene) -> None:
     assert (await scene.task(record)).state == "queued"
 
 
+@stale("claim")
+async def _a_claim_behind_its_fence(scene: Scene) -> None:
+    record = await scene.submit()
+    session = await scene.session()
+    await scene.store.reconcile(session, [], fence=1, now=scene.now)
+    with pytest.raises(AssertionError):
+        await nothing_changes(scene, lambda: scene.claim_task(record, session=session))
+    assert (await scene.task(record)).state == "queued"
+
+
 @stale("settle")
 async def _a_settlement_of_a_turn_that_passed(scene: Scene) -> None:
     claimed = await scene.running()

@@ -9,6 +9,7 @@ from dataclasses import replace
 from outlast.store.records import (
     AttemptRow,
     Claimed,
+    ClaimRequest,
     Serves,
     SessionRenewal,
     TaskRef,
@@ -25,16 +26,16 @@ class TestSessions:
         )
         renewed = await scene.store.renew(renewal, now=scene.now)
         assert (renewed.alive, renewed.now, renewed.expires_at) == (True, scene.now, scene.now + 31 * SECOND)
-        assert (await scene.store.dump())["sessions"] == [
-            {
-                "id": "ses_red",
-                "name": "worker-red",
-                "serves": '{"red": 17}',
-                "started_at": scene.now,
-                "expires_at": scene.now + 31 * SECOND,
-                "lost_at": None,
-            }
-        ]
+        [row] = (await scene.store.dump())["sessions"]
+        expected = {
+            "id": "ses_red",
+            "name": "worker-red",
+            "serves": '{"red": 17}',
+            "started_at": scene.now,
+            "expires_at": scene.now + 31 * SECOND,
+            "lost_at": None,
+        }
+        assert {column: row[column] for column in expected} == expected
 
     async def test_renews_it(self, scene: Scene) -> None:
         session = await scene.session(ttl_us=31 * SECOND)
@@ -487,6 +488,47 @@ class TestReconcile:
         assert await scene.store.reconcile(session, held, now=scene.now) == []
         assert await scene.store.reconcile("ses_never", held, now=scene.now) == []
         assert changed(before, await scene.store.dump()) == {}
+
+    async def test_a_claim_that_comes_even_later_takes_nothing(self, scene: Scene) -> None:
+        """It was under way when its worker gave up on it, and asks with a fence that has been raised."""
+        session = await scene.session()
+        record = await scene.submit()
+        late = ClaimRequest(
+            session=session,
+            pools=(record.pool,),
+            serves=(Serves(agent=record.agent, version="v"),),
+            limit=1,
+            fence=4,
+        )
+        assert await scene.store.reconcile(session, [], fence=5, now=scene.now) == []
+        before = await scene.store.dump()
+        reply = await scene.store.claim(late, now=scene.now)
+        assert (reply.refused, reply.claims) == (True, ())
+        assert changed(before, await scene.store.dump()) == {}
+        await scene.session(session=session)
+        assert (await scene.store.claim(late, now=scene.now)).claims == ()
+        reply = await scene.store.claim(replace(late, fence=5), now=scene.now)
+        assert [claimed.task for claimed in reply.claims] == [record.task]
+
+    async def test_a_fence_never_falls(self, scene: Scene) -> None:
+        session = await scene.session()
+        record = await scene.submit()
+        for fence in (5, 3):
+            await scene.store.reconcile(session, [], fence=fence, now=scene.now)
+        request = ClaimRequest(
+            session=session,
+            pools=(record.pool,),
+            serves=(Serves(agent=record.agent, version="v"),),
+            limit=1,
+        )
+        for fence, taken in ((4, 0), (6, 1)):
+            reply = await scene.store.claim(replace(request, fence=fence), now=scene.now)
+            assert len(reply.claims) == taken
+
+    async def test_a_fence_is_one_sessions(self, scene: Scene) -> None:
+        record = await scene.submit()
+        await scene.store.reconcile(await scene.session(), [], fence=5, now=scene.now)
+        assert (await scene.claim_task(record)).epoch == 1
 
     async def test_a_task_known_under_another_tenant_is_not_known(self, scene: Scene) -> None:
         session = await scene.session()
