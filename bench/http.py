@@ -34,7 +34,7 @@ async def _serve(database_url: str) -> tuple[asyncio.subprocess.Process, str]:
     probe.close()
     await probe.wait_closed()
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "outlast.cli.main", "serve", "bench.apps:app", "--port", str(port),
+        sys.executable, "-m", "outlast", "serve", "bench.apps:app", "--port", str(port),
         env={**os.environ, "OUTLAST_DATABASE_URL": database_url},
         stdout=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
