@@ -147,14 +147,7 @@ async def _an_answer_is_lost(stage: Stage) -> None:
     assert len(await stage.recorder.tickets()) == 2
 
 
-README_SAYS_8000 = pytest.mark.xfail(
-    strict=True, reason="the README sends its first request to 8000; dev listens on another port"
-)
-
-
-@pytest.mark.parametrize(
-    "page", [pytest.param(README, marks=README_SAYS_8000), TUTORIAL], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", [README, TUTORIAL], ids=lambda page: page.name)
 def test_requests_go_where_dev_listens(page: Page) -> None:
     text = "".join(block.text for block in page.blocks if block.kind == "console")
     first = text.split("outlast serve")[0]
