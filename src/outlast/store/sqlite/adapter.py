@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import urllib.parse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar
 
 import apsw
@@ -76,16 +76,24 @@ class SqliteStore:
 
     url: ``sqlite:///relative/path.db``, ``sqlite:////absolute/path.db`` or ``sqlite://:memory:``. executor:
     ``threaded`` (a writing and a reading thread; the default) or ``inline`` (everything in place, on one
-    connection; the default in a simulation). Raises ConfigurationError for anything else.
+    connection; the default in a simulation). connect: makes that one connection, so that a simulation can
+    lend one that is warm. Raises ConfigurationError for anything else.
     """
 
-    def __init__(self, url: str, *, executor: Literal["threaded", "inline"] | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        executor: Literal["threaded", "inline"] | None = None,
+        connect: Callable[[str], apsw.Connection] = connections.connect,
+    ) -> None:
         if executor not in (None, "threaded", "inline"):
             raise ConfigurationError(f"no executor {executor!r}; there are threaded and inline")
         self._path = path_of(url)
         self.url = url
         self._simulated = clock.seams().inline
         self._inline = executor == "inline" or (executor is None and self._simulated)
+        self._connect = connect
         self._executor: Executor | None = None
         self._open = False
         self._hub = Hub() if self._path == connections.MEMORY else hub_of(self._path)
@@ -126,7 +134,7 @@ class SqliteStore:
             if self._inline:
                 # A simulation owns time: its clock stands for the database's.
                 source = clock.unix_us if self._simulated else None
-                self._executor = Inline(self._path, hint=self._hub.hint, clock=source)
+                self._executor = Inline(self._path, hint=self._hub.hint, clock=source, connect=self._connect)
             else:
                 self._executor = Threaded(
                     self._path,

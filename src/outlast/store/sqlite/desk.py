@@ -51,15 +51,22 @@ class Carried:
 class Desk:
     """A connection that is opened when it is first needed, and anew after it broke."""
 
-    def __init__(self, path: str, *, now: Callable[[], int] | None = None) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        now: Callable[[], int] | None = None,
+        connect: Callable[[str], apsw.Connection] = connections.connect,
+    ) -> None:
         self.path = path
+        self._connect = connect
         self._now = now
         self._connection: apsw.Connection | None = None
 
     def connection(self) -> apsw.Connection:
         """Answer the open connection. Raises StoreUnavailable."""
         if self._connection is None:
-            self._connection = connections.connect(self.path)
+            self._connection = self._connect(self.path)
         return self._connection
 
     def close(self) -> None:
@@ -119,8 +126,14 @@ class Desk:
 class Writer(Desk):
     """Carries out groups of verbs, each group in one transaction that begins as a writer."""
 
-    def __init__(self, path: str, *, now: Callable[[], int] | None = None) -> None:
-        super().__init__(path, now=now)
+    def __init__(
+        self,
+        path: str,
+        *,
+        now: Callable[[], int] | None = None,
+        connect: Callable[[str], apsw.Connection] = connections.connect,
+    ) -> None:
+        super().__init__(path, now=now, connect=connect)
         self._lanes: dict[LaneKey, int] = {}
         self._seen_version: int | None = None
         self._log: Log | None = None

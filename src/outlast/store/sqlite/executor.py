@@ -60,8 +60,15 @@ class Executor(Protocol):
 class Inline:
     """Carry everything out in place, on one connection."""
 
-    def __init__(self, path: str, *, hint: Hint, clock: Callable[[], int] | None = None) -> None:
-        self._writer = Writer(path, now=clock)
+    def __init__(
+        self,
+        path: str,
+        *,
+        hint: Hint,
+        clock: Callable[[], int] | None = None,
+        connect: Callable[[str], apsw.Connection] = connections.connect,
+    ) -> None:
+        self._writer = Writer(path, now=clock, connect=connect)
         self._hint = hint
 
     async def write(

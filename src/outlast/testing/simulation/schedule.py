@@ -46,6 +46,8 @@ _HEAL_AFTER_S = 25.0
 _QUIET_S = 20.0
 """Longer than any request of the tool service, late ones included, is under way."""
 
+_LOOKED_SHARE = 0.3
+"""After what share of misfortunes every checker is asked at once; a look costs a tenth of a schedule."""
 _WATCHED_SHARE = 0.03
 """Of how many schedules the quiet end is watched for a while."""
 
@@ -279,7 +281,8 @@ class _Schedule:
             loop.start(node, self._drain(node), name=f"drain {node.name}")
         else:
             self.members[node].seams.step_us += int(self.fate.uniform(-3600e6, 3600e6))
-        self._look_now()
+        if self.fate.random() < _LOOKED_SHARE:
+            self._look_now()
         self.misfortunes.append(f"{kind} of {node.name} after {loop.counted} handles")
         world.note(f"{node.name} {kind}")
 

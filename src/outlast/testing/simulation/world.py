@@ -22,6 +22,7 @@ from outlast import clock
 from outlast.store.contract import Store
 from outlast.store.records import Batch
 from outlast.store.sqlite import SqliteStore
+from outlast.testing.simulation.database import lend
 from outlast.testing.simulation.loop import Node, Order, SimulationLoop
 from outlast.testing.simulation.node import NodeSeams, NodeStore, carry_out
 from outlast.testing.simulation.service import TicketService
@@ -63,7 +64,9 @@ class World:
         self._enter(self.loop.root, "world")
         # A copy, since a context cannot be entered twice and handles of the root node run in its own.
         self.database_context = self.loop.root.context.copy()
-        self.database: Store = self.loop.root.context.run(SqliteStore, self.url)
+        self.database: Store = self.loop.root.context.run(
+            SqliteStore, self.url, executor="inline", connect=lend
+        )
         self.service = TicketService(self, self.loop.add_node("service"))
 
     url = "sqlite://:memory:"
