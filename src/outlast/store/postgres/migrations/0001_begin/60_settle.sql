@@ -47,7 +47,8 @@ begin
     loop
         select o.state, o.attempt, o.turn, o.deadline_at into v_op
           from outlast.operations o
-         where o.tenant = v_item.tenant and o.task = v_item.task and o.key = v_item.key;
+         where o.tenant = v_item.tenant and o.task = v_item.task and o.key = v_item.key
+           for no key update;
         if not found then
             v_kinds[v_item.place] := 'not_found';
             continue;
