@@ -19,6 +19,7 @@ from typing import Any, Final
 
 import typer
 
+from outlast.core.masking import mask_passwords
 from outlast.errors import OutlastError
 
 OK: Final = 0
@@ -72,13 +73,12 @@ EXIT_HELP: Final = (
     ' {"error": {"code", "message"}}.'
 )
 
-_PASSWORD: Final = re.compile(r"(://[^/\s:@]*:)[^\s/]*@")
 _CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def masked(text: str) -> str:
     """Take passwords out of URLs in a text, and what would steer a terminal."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _PASSWORD.sub(r"\1***@", text))
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", mask_passwords(text))
 
 
 def say_error(code: str, message: str, *, as_json: bool) -> None:

@@ -16,12 +16,12 @@ from typing import Any, Final, TextIO
 import structlog
 
 from outlast import telemetry
+from outlast.core.masking import mask_passwords
 
 QUIET: Final = frozenset({telemetry.BatchFlushed, telemetry.TasksClaimed})
 """Records that come many times a second; logged at level debug."""
 WARNINGS: Final = frozenset({telemetry.StoreAway, telemetry.SessionLost, telemetry.Warned})
 
-_PASSWORD: Final = re.compile(r"(://[^/\s:@]*:)[^\s/]*@")
 _WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 
@@ -108,6 +108,6 @@ def event_name(kind: type[telemetry.Signal]) -> str:
 def _mask(_: Any, __: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
     """Take passwords out of whatever text goes into a line."""
     for name, value in event.items():
-        if isinstance(value, str) and "@" in value:
-            event[name] = _PASSWORD.sub(r"\1***@", value)
+        if isinstance(value, str):
+            event[name] = mask_passwords(value)
     return event

@@ -1,0 +1,143 @@
+"""Looking at tasks, submitting, following and settling, on each database."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from tests.cli.shell import Running, Terminal
+
+NOBODYS = "task_01jz8f5s9ve5ptq3mwr7n1k2bd"
+
+
+@pytest.fixture
+def worker(terminal: Terminal) -> Any:
+    """A worker process."""
+    with terminal.start("worker", "app:app") as running:
+        running.log("worker started")
+        yield running
+
+
+def submit(terminal: Terminal, agent: str, *options: str, **given: Any) -> dict[str, Any]:
+    ended = terminal.run(
+        "tasks", "submit", "app:app", agent, "--input", json.dumps(given), "--json", *options
+    )
+    assert ended.code in (0, 1), ended.err
+    task: dict[str, Any] = ended.json["task"]
+    return task
+
+
+def test_a_task_from_its_submission_to_its_end(terminal: Terminal, worker: Running) -> None:
+    task = submit(terminal, "greet", "--wait", name="Ada")
+    assert (task["state"], task["result"]) == ("succeeded", "hello Ada")
+    shown = terminal.run("tasks", "show", task["id"], "--json").json
+    assert shown["task"] == task
+    assert [attempt["end"] for attempt in shown["attempts"]] == ["succeeded"]
+    watched = terminal.run("tasks", "watch", task["id"], "--json")
+    events = [json.loads(line) for line in watched.out.splitlines()]
+    assert [event["number"] for event in events] == list(range(1, task["last_event"] + 1))
+    assert (watched.code, events[-1]["kind"]) == (0, "task.succeeded")
+    text = terminal.run("tasks", "show", task["id"]).out
+    assert "hello Ada" in text
+    assert "succeeded" in text
+    assert task["id"] in terminal.run("tasks", "list").out
+
+
+def test_a_task_that_fails_is_1(terminal: Terminal, worker: Running) -> None:
+    ended = terminal.run("tasks", "submit", "app:app", "break_down", "--wait", "--json")
+    assert (ended.code, ended.json["task"]["state"]) == (1, "failed")
+    watched = terminal.run("tasks", "watch", ended.json["task"]["id"])
+    assert watched.code == 1
+    assert "task.failed" in watched.out
+
+
+def test_an_unknown_outcome_is_settled_by_a_person(terminal: Terminal, worker: Running) -> None:
+    task = submit(terminal, "correspond", to="the bank")["id"]
+    with terminal.start("tasks", "watch", task) as watching:
+        watching.until("task.waiting")
+        (operation,) = terminal.run("operations", "list", "--json").json["items"]
+        assert (operation["task"], operation["name"], operation["state"]) == (task, "send_letter", "unknown")
+        assert operation["id"] in terminal.run("operations", "list").out
+        early = terminal.run(
+            "operations", "settle", operation["id"], "did_not_happen", "--reason", "no", "--json"
+        )
+        assert (early.code, early.error["code"]) == (4, "settlement_conflict")
+        settle = ("--result", '{"letter": 9}', "--reason", "the bank has it", "--by", "ada", "--json")
+        settled = terminal.run("operations", "settle", operation["id"], "happened", *settle)
+        assert (settled.code, settled.json["operation"]["settled_by"]) == (0, "person:ada")
+        assert watching.ended() == 0
+    shown = terminal.run("operations", "show", operation["id"], "--json").json
+    assert shown["operation"]["result"] == {"letter": 9}
+    assert "the bank has it" in json.dumps(shown["evidence"])
+    assert "the bank has it" in terminal.run("operations", "show", operation["id"]).out
+    again = terminal.run("operations", "settle", operation["id"], "happened", "--reason", "twice")
+    assert again.code == 4
+    assert terminal.run("operations", "list").out == "nothing is unknown\n"
+    assert operation["id"] in terminal.run("operations", "list", "--task", task).out
+
+
+def test_a_key_makes_one_task(terminal: Terminal) -> None:
+    first = submit(terminal, "greet", "--key", "k", name="Ada")
+    again = terminal.run("tasks", "submit", "app:app", "greet", "-i", '{"name": "Ada"}', "--key", "k")
+    assert again.out == f"{first['id']} (as before)\n"
+    other = terminal.run(
+        "tasks", "submit", "app:app", "greet", "-i", '{"name": "Bob"}', "--key", "k", "--json"
+    )
+    assert (other.code, other.error["code"]) == (4, "idempotency_conflict")
+
+
+def test_lists_are_filtered_and_in_pages(terminal: Terminal) -> None:
+    tasks = [submit(terminal, "greet", name=str(number))["id"] for number in range(3)]
+    page = terminal.run("tasks", "list", "--json", "--limit", "2").json
+    rest = terminal.run("tasks", "list", "--json", "--limit", "2", "--before", page["next"]).json
+    assert [item["id"] for item in page["items"] + rest["items"]] == tasks[::-1]
+    assert rest["next"] is None
+    assert terminal.run("tasks", "list", "--state", "failed").out == "no tasks\n"
+    assert terminal.run("tasks", "list", "--agent", "stand", "--json").json["items"] == []
+    assert len(terminal.run("tasks", "list", "--agent", "greet", "--json").json["items"]) == 3
+    assert terminal.run("tasks", "list", "--tenant", "acme").out == "no tasks\n"
+
+
+def test_what_is_not_there_is_3(terminal: Terminal) -> None:
+    for arguments in (
+        ["tasks", "show", NOBODYS],
+        ["tasks", "watch", NOBODYS],
+        ["tasks", "show", "nonsense"],
+        ["operations", "show", f"{NOBODYS}:a"],
+        ["operations", "show", "nonsense"],
+        ["operations", "list", "--task", NOBODYS],
+        ["operations", "settle", f"{NOBODYS}:a", "happened", "--reason", "r"],
+        ["tasks", "submit", "app:app", "nobody"],
+    ):
+        ended = terminal.run(*arguments)
+        assert (ended.code, ended.out, len(ended.err.splitlines())) == (3, "", 1), arguments
+
+
+def test_input_that_does_not_fit_is_2(terminal: Terminal) -> None:
+    for given in ("{", "[1]", '{"nam": "Ada"}', '{"name": 5}'):
+        ended = terminal.run("tasks", "submit", "app:app", "greet", "--input", given, "--json")
+        assert ended.code == 2
+        assert ended.error["code"] in ("invalid_input", "invalid_request")
+    assert terminal.run("tasks", "list").out == "no tasks\n"
+
+
+def test_input_comes_from_a_pipe_too(terminal: Terminal) -> None:
+    ended = terminal.run(
+        "tasks", "submit", "app:app", "greet", "--input", "-", "--json", given='{"name": "Ada"}'
+    )
+    assert ended.json["task"]["input"] == {"name": "Ada"}
+
+
+def test_what_users_sent_does_not_steer_the_terminal(terminal: Terminal) -> None:
+    task = submit(terminal, "greet", "--user", "[red]ada[/red]", name="\x1b[2J\x07")["id"]
+    for arguments in (["tasks", "show", task], ["tasks", "list"]):
+        out = terminal.run(*arguments).out
+        assert "\x1b" not in out
+        assert "\x07" not in out
+    assert "[red]ada[/red]" in terminal.run("tasks", "show", task).out
+
+
+def test_migrations_may_be_repeated(terminal: Terminal) -> None:
+    assert terminal.run("migrate", "--json").json["applied"] == []
+    assert "up to date" in terminal.run("migrate").out

@@ -1,0 +1,25 @@
+"""Passwords are taken out of texts, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from outlast.core.masking import mask_passwords
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://me:s3cret@db:5432/x", "postgresql://me:***@db:5432/x"),
+        ("no postgresql://:s3:cr@et@db/x here", "no postgresql://:***@db/x here"),
+        ("postgresql://db/x?user=me&password=s3cret&ssl=on", "postgresql://db/x?user=me&password=***&ssl=on"),
+        ("host=db sslpassword=s3cret user=me", "host=db sslpassword=*** user=me"),
+        ("two: http://a:1@b/ and http://c:2@d/", "two: http://a:***@b/ and http://c:***@d/"),
+        ("mail ada@example.org at 10:30", "mail ada@example.org at 10:30"),
+        ("http://localhost:8700/v1/tasks", "http://localhost:8700/v1/tasks"),
+        ("a = 1", "a = 1"),
+        ("", ""),
+    ],
+)
+def test_masking(text: str, shown: str) -> None:
+    assert mask_passwords(text) == shown
