@@ -58,6 +58,8 @@ from outlast.store.records import (
 
 DOUBT_SECONDS = 10.0
 """How long a flush whose answer was lost is sent again before it is given back as ``StoreUnavailable``."""
+TIDY_SECONDS = 600.0
+"""How often a sweep also removes rows that nobody will ask for again."""
 WORN = 256
 """Entries that this process takes from a lane before the lane's mark is moved."""
 
@@ -87,6 +89,7 @@ class PostgresStore(Views):
         # What this process took from each lane since the lane's mark was last moved, and whose turn was last.
         self._taken: dict[int, int] = {}
         self._last_tenant = ""
+        self._tidy_at = 0.0
 
     async def open(self) -> None:
         """Connect and compare the schema.
@@ -289,8 +292,11 @@ class PostgresStore(Views):
     async def sweep(self, request: SweepRequest, *, now: int | None = None) -> Swept:
         """End sessions that ran out, wake what is due, fail what is past its deadline; one sweeper at a
         time."""
+        tidy = clock.monotonic() >= self._tidy_at
+        if tidy:
+            self._tidy_at = clock.monotonic() + TIDY_SECONDS
         rows = await self._rows(
-            self._sweep_line, "sweep", request.limit, request.max_deaths, request.grace_us, now
+            self._sweep_line, "sweep", request.limit, request.max_deaths, request.grace_us, now, tidy
         )
         found: dict[str, list[TaskRef]] = {"lost": [], "parked": [], "woken": [], "expired": []}
         sessions: list[str] = []

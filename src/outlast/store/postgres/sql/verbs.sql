@@ -66,7 +66,7 @@ select outlast.note($1, $2, $3, $4, $5, $6, $7);
 -- Look for what is over: sessions, timers, deadlines.
 -- name: sweep
 select kind, tenant, task, number
-  from outlast.sweep($1, $2, $3, $4);
+  from outlast.sweep($1, $2, $3, $4, $5);
 
 -- Read pending messages, oldest first, a task's in order; a parked message holds back the later ones of its task.
 -- name: take_messages

@@ -18,8 +18,7 @@ declare
     v_worker text;
     v_xmin xid8;
     v_now bigint;
-    v_lanes bigint[];
-    v_binds bigint[];
+    v_lanes bigint[] := '{}';
     v_agents text[];
     v_versions text[];
     v_mark_xids xid8[];
@@ -28,6 +27,8 @@ declare
     v_priorities integer[];
     v_room integer := p_limit;
     v_look integer := p_limit;
+    v_each integer;
+    v_last bigint;
     v_seen integer;
     v_stale integer;
     q_lane bigint[];
@@ -60,18 +61,13 @@ begin
     -- The lanes that this request serves. A task that is not bound yet goes to the default version's lane. A mark above
     -- this database's own transactions comes from another database (a restored dump) and is not believed.
     v_xmin := pg_snapshot_xmin(pg_current_snapshot());
-    select array_agg(l.id), array_agg(l.agent), array_agg(l.served_version),
+    select coalesce(array_agg(l.id), '{}'), array_agg(l.agent), array_agg(l.served_version),
            array_agg(case when l.mark_xid <= v_xmin then l.mark_xid else '0' end),
            array_agg(case when l.mark_xid <= v_xmin then l.mark_seq else 0 end),
-           array_agg(l.weight), array_agg(l.priority), array_agg(l.bind)
-      into v_lanes, v_agents, v_versions, v_mark_xids, v_mark_seqs, v_weights, v_priorities, v_binds
+           array_agg(l.weight), array_agg(l.priority)
+      into v_lanes, v_agents, v_versions, v_mark_xids, v_mark_seqs, v_weights, v_priorities
       from (select distinct on (l.id) l.id, l.agent, w.version as served_version, l.mark_xid, l.mark_seq, l.weight,
-                   l.priority,
-                   case when l.version = '' then
-                       (select b.id from outlast.lanes b
-                         where b.pool = l.pool and b.agent = l.agent and b.version = w.version
-                           and b.tenant = l.tenant and b.priority = l.priority)
-                       else l.id end as bind
+                   l.priority
               from unnest(p_agents, p_versions, p_defaults) as w (agent, version, is_default)
              cross join unnest(p_pools) as p (pool)
               join outlast.lanes l
@@ -93,7 +89,9 @@ begin
                   left join lateral (
                        select q.xid, q.seq
                          from outlast.queue q
-                        where q.lane = o.id and (q.xid, q.seq) >= (case when o.mark_xid <= v_xmin then o.mark_xid else '0' end, case when o.mark_xid <= v_xmin then o.mark_seq else 0 end)
+                        where q.lane = o.id
+                           and (q.xid, q.seq) >= (case when o.mark_xid <= v_xmin then o.mark_xid else '0' end,
+                                                  case when o.mark_xid <= v_xmin then o.mark_seq else 0 end)
                         order by q.xid, q.seq
                         limit 1) f on true) m
          where l.id = m.id;
@@ -101,27 +99,32 @@ begin
 
     for v_turn in 1..20 loop
         -- Oldest entries of each lane; tenants take turns, beginning after the one that was served last. Inside a
-        -- tenant a higher priority goes first, then age.
-        select array_agg(c.lane), array_agg(c.xid), array_agg(c.seq), array_agg(c.tenant), array_agg(c.task),
-               array_agg(c.bind), array_agg(c.version), array_agg(c.agent)
-          into q_lane, q_xid, q_seq, q_tenant, q_task, q_bind, q_version, q_agent
-          from (select o.*
-                  from (select e.*, (row_number() over (partition by e.tenant order by e.priority desc, e.xid, e.seq) - 1)
-                               / e.weight as turn
-                          from (select l.lane, l.bind, l.version, l.agent, l.weight, l.priority, q.xid, q.seq, q.tenant,
-                                       q.task
-                                  from unnest(v_lanes, v_binds, v_versions, v_agents, v_weights, v_priorities,
-                                              v_mark_xids, v_mark_seqs)
-                                       as l (lane, bind, version, agent, weight, priority, mark_xid, mark_seq)
-                                 cross join lateral (
-                                       select q.xid, q.seq, q.tenant, q.task
-                                         from outlast.queue q
-                                        where q.lane = l.lane and (q.xid, q.seq) >= (l.mark_xid, l.mark_seq)
-                                        order by q.xid, q.seq
-                                        limit v_look) q) e) o
-                 order by o.turn, o.tenant <= p_after, o.tenant, o.priority desc, o.xid, o.seq
-                 limit v_look) c;
-        v_seen := coalesce(cardinality(q_lane), 0);
+        -- tenant a higher priority goes first, then age. The more lanes there are, the fewer entries of each are looked
+        -- at first; turns are complete as far down as every lane was read.
+        v_each := least(v_look, v_look / greatest(cardinality(v_lanes), 1) + 1);
+        loop
+            select array_agg(c.lane), array_agg(c.xid), array_agg(c.seq), array_agg(c.tenant), array_agg(c.task),
+                   array_agg(c.version), array_agg(c.agent), max(c.turn)
+              into q_lane, q_xid, q_seq, q_tenant, q_task, q_version, q_agent, v_last
+              from (select o.*
+                      from (select e.*, (row_number() over (partition by e.tenant order by e.priority desc, e.xid, e.seq) - 1)
+                                   / e.weight as turn
+                              from (select l.lane, l.version, l.agent, l.weight, l.priority, q.xid, q.seq, q.tenant, q.task
+                                      from unnest(v_lanes, v_versions, v_agents, v_weights, v_priorities, v_mark_xids,
+                                                  v_mark_seqs)
+                                           as l (lane, version, agent, weight, priority, mark_xid, mark_seq)
+                                     cross join lateral (
+                                           select q.xid, q.seq, q.tenant, q.task
+                                             from outlast.queue q
+                                            where q.lane = l.lane and (q.xid, q.seq) >= (l.mark_xid, l.mark_seq)
+                                            order by q.xid, q.seq
+                                            limit v_each * l.weight) q) e) o
+                     order by o.turn, o.tenant <= p_after, o.tenant, o.priority desc, o.xid, o.seq
+                     limit v_look) c;
+            v_seen := coalesce(cardinality(q_lane), 0);
+            exit when v_each >= v_look or v_seen < v_each or (v_seen >= v_look and v_last < v_each);
+            v_each := least(v_look, v_each * 4);
+        end loop;
         exit when v_seen = 0;
 
         -- The session, now that there is something to take: the sweeper ends sessions under a lock that excludes this
@@ -153,20 +156,21 @@ begin
 
         v_now := coalesce(p_now, outlast.clock_us());
         if t_place <> '{}' then
-            -- A lane for the bound version may not exist yet.
-            if exists (select from unnest(q_bind) as b (lane) where b.lane is null) then
-                insert into outlast.lanes (pool, agent, version, tenant, priority, weight)
-                select distinct l.pool, l.agent, c.version, l.tenant, l.priority, l.weight
-                  from unnest(q_lane, q_bind, q_version) as c (lane, bind, version)
-                  join outlast.lanes l on l.id = c.lane
-                 where c.bind is null
-                on conflict do nothing;
+            -- Where the tasks stand once they are bound to a version; that lane may not exist yet.
+            for v_try in 1..2 loop
                 select array_agg(b.id order by c.place) into q_bind
                   from unnest(q_lane, q_version) with ordinality as c (lane, version, place)
                   join outlast.lanes l on l.id = c.lane
-                  join outlast.lanes b on b.pool = l.pool and b.agent = l.agent and b.version = c.version
+                  left join outlast.lanes b on b.pool = l.pool and b.agent = l.agent and b.version = c.version
                    and b.tenant = l.tenant and b.priority = l.priority;
-            end if;
+                exit when array_position(q_bind, null) is null;
+                insert into outlast.lanes (pool, agent, version, tenant, priority, weight)
+                select distinct l.pool, l.agent, c.version, l.tenant, l.priority, l.weight
+                  from unnest(q_lane, q_version, q_bind) as c (lane, version, bind)
+                  join outlast.lanes l on l.id = c.lane
+                 where c.bind is null
+                on conflict do nothing;
+            end loop;
 
             return query
             with got as materialized (

@@ -57,7 +57,7 @@ $$;
 
 -- Sweep once. Answers rows of a kind each: session, lost, parked, expired, woken; more; next, with its microseconds.
 create function outlast.sweep(
-    p_limit integer, p_max_deaths integer, p_grace bigint, p_now bigint
+    p_limit integer, p_max_deaths integer, p_grace bigint, p_now bigint, p_tidy boolean
 ) returns table (kind text, tenant text, task text, number bigint) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -93,14 +93,19 @@ begin
         v_more := cardinality(v_sessions) >= p_limit;
     end if;
 
-    -- Leases of sessions that are lost, now or before: what was locked then is looked at again.
+    -- Leases of sessions that are lost, now or before: what was locked then is looked at again. They are looked up by
+    -- their session, since a walk over all leases would meet those that a long snapshot keeps from being removed.
     v_count := 0;
+    v_sessions := array(select s.id from outlast.sessions s where s.lost_at is not null);
     for v_one in
         select t.tenant, t.id as task, t.epoch, t.round, t.last_event, t.lane, l.session
-          from outlast.sessions s
-          join outlast.leases l on l.session = s.id
+          from unnest(v_sessions) as s (id)
+         cross join lateral (
+               select l.tenant, l.task, l.epoch, l.session
+                 from outlast.leases l
+                where l.session = s.id
+                limit p_limit) l
           join outlast.tasks t on t.tenant = l.tenant and t.id = l.task and t.state = 'running' and t.epoch = l.epoch
-         where s.lost_at is not null
          limit p_limit
            for no key update of t skip locked
     loop
@@ -222,10 +227,13 @@ begin
     end loop;
     v_more := v_more or v_count >= p_limit;
 
-    -- Rows that nobody will ask for again: sessions that were lost a day ago, writers that wrote nothing for a day.
-    delete from outlast.sessions s
-     where s.lost_at < v_now - 86400000000 and not exists (select from outlast.leases l where l.session = s.id);
-    delete from outlast.writers w where w.updated_at < v_now - 86400000000;
+    -- Now and then, rows that nobody will ask for again: sessions that were lost a day ago, writers that wrote nothing
+    -- for a day.
+    if p_tidy then
+        delete from outlast.sessions s
+         where s.lost_at < v_now - 86400000000 and not exists (select from outlast.leases l where l.session = s.id);
+        delete from outlast.writers w where w.updated_at < v_now - 86400000000;
+    end if;
 
     if v_more then
         return query select 'more', null::text, null::text, null::bigint;
@@ -250,8 +258,10 @@ declare
     v_one record;
     v_now bigint;
 begin
-    update outlast.sessions s set fence = greatest(s.fence, p_fence) where s.id = p_session;
+    -- Lock first: a claim that waited behind the update alone would go on with the fence that it had seen, since a key
+    -- share is compatible with an update of other columns.
     perform from outlast.sessions s where s.id = p_session for update;
+    update outlast.sessions s set fence = greatest(s.fence, p_fence) where s.id = p_session;
     for v_one in
         select t.tenant, t.id as task, t.epoch, t.last_event, t.lane
           from outlast.leases l
