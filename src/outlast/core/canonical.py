@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from decimal import Decimal
+from functools import lru_cache
 from math import isfinite
 from typing import Final
 
@@ -59,9 +60,7 @@ def fingerprint(kind: str, name: str, arguments: object) -> str:
     It is compared on replay. Raises ``Unserializable``, the pointer being into the arguments.
     """
     # The arguments by themselves, so that pointer and depth are theirs; the names are in canonical order.
-    return _digest(
-        b'{"arguments":%b,"kind":%b,"name":%b}' % (canonical(arguments), canonical(kind), canonical(name))
-    )
+    return _digest(b'{"arguments":%b,"kind":%b,"name":%b}' % (canonical(arguments), _word(kind), _word(name)))
 
 
 def decision_digest(request_digest: str, tool_version: str, target: object) -> str:
@@ -71,10 +70,17 @@ def decision_digest(request_digest: str, tool_version: str, target: object) -> s
     target). A new version of the tool or of the target gives another digest. Raises ``Unserializable``, the
     pointer being into the target.
     """
+    acted_on = b"null" if target is None else canonical(target)
     return _digest(
-        b'{"request":%b,"target":%b,"tool_version":%b}'
-        % (canonical(request_digest), canonical(target), canonical(tool_version))
+        b'{"request":"%b","target":%b,"tool_version":%b}'
+        % (request_digest.encode("ascii"), acted_on, _word(tool_version))
     )
+
+
+@lru_cache(maxsize=1024)
+def _word(text: str) -> bytes:
+    """Write a name; the few that there are come again and again."""
+    return canonical(text)
 
 
 def _digest(text: bytes) -> str:

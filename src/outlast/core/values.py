@@ -34,6 +34,7 @@ _TOO_LONG: Final = 10**MAX_INTEGER_DIGITS
 # CPython bounds conversions between int and text; the bound may be set as low as 640 digits.
 _CHUNK_DIGITS: Final = 600
 _CHUNK: Final = 10**_CHUNK_DIGITS
+_SCALARS: Final = frozenset({str, int, bool, type(None)})
 _SPLIT_PAIR: Final = re.compile(r"[\ud800-\udbff][\udc00-\udfff]")
 
 
@@ -84,7 +85,7 @@ def normalise(value: object) -> Any:
     are ordered by their JSON text, so that a replay in another process makes the same value. Raises
     ``Unserializable`` with the pointer to the part that has no JSON form.
     """
-    if jsontext.is_plain(value):
+    if type(value) in _SCALARS or jsontext.is_plain(value):
         return value
     return decode(_carefully(value, "value"))
 
