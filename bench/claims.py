@@ -118,7 +118,7 @@ async def postgres(app: Outlast, url: str, progress: Progress, *, big: bool) -> 
     holder = await asyncpg.connect(url)
     await holder.execute("begin isolation level repeatable read read only")
     await holder.fetchval("select count(*) from outlast.lanes")
-    await finish(store, 100_000 if big else 5_000, lambda part: progress(0.6 + 0.4 * part))
+    await finish(store, 100_000 if big else 3_000, lambda part: progress(0.6 + 0.4 * part))
     found["claim50_ms_snapshot"] = (await claim_time(store, 60))[0]
     await holder.close()
     await admin.close()
