@@ -40,7 +40,6 @@ from outlast.errors import (
     DeadlineExceeded,
     InvalidRequest,
     LeaseLost,
-    OperationError,
     ResultUnstorable,
     ToolFailed,
     ToolRejected,
@@ -180,8 +179,8 @@ async def _attempts(run: Run, operation: Operation) -> Any:
         if run.sealed:
             raise asyncio.CancelledError
         if operation.state == "failed":
-            assert isinstance(outcome, Failed)
-            raise _error(run, operation, outcome)
+            # From the record, so that the agent sees the very same on every replay.
+            return recorded(run, run.rows[operation.key])
 
 
 async def _attempt(run: Run, operation: Operation) -> Outcome:
@@ -294,12 +293,25 @@ async def _body(run: Run, operation: Operation) -> Outcome:
     except asyncio.CancelledError as error:
         # Only a run that is over cuts a call, and only after its grace time.
         return outcome_of_exception(error, began=tool_call.began, changes=changes)
+    except KeyboardInterrupt:
+        raise
     # A tool body may raise anything; what it means is the classification's to say.
-    except Exception as error:
+    except BaseException as error:
         if isinstance(error, TimeoutError) and limit.expired() and tool_call.began and changes:
             return Unknown(reason="timeout", clue=f"no answer within {timeout_s:g} s")
-        return outcome_of_exception(error, began=tool_call.began, changes=changes)
+        return _classified(error, tool_call, changes=changes)
     return Succeeded(result=result)
+
+
+def _classified(error: BaseException, tool_call: ToolCall, *, changes: bool) -> Outcome:
+    try:
+        return outcome_of_exception(error, began=tool_call.began, changes=changes)
+    # An exception's own text may raise; that must not hide what is known of the call.
+    except Exception:
+        name = type(error).__name__
+        if tool_call.began and changes:
+            return Unknown(reason=f"the tool raised {name} after its call had begun")
+        return Failed(kind="error", reason=f"the tool raised {name}", retryable=False)
 
 
 def plain_result(what: str, result: Any) -> tuple[Any, str | None, str | None]:
@@ -382,11 +394,7 @@ async def _record(run: Run, operation: Operation, outcome: Outcome) -> Outcome:
         )
     )
     if state == "succeeded" and error is not None:
-        raise ResultUnstorable(
-            values.decode(error)["message"],
-            operation=f"{run.task}:{operation.key}",
-            reason="result_unstorable",
-        )
+        recorded(run, run.rows[operation.key])
     return outcome
 
 
@@ -427,16 +435,6 @@ def _error_text(outcome: Failed, series: Series | None) -> str:
     if series is not None:
         more["series"] = series.kept()
     return failure(code, outcome.reason, reason=outcome.kind, retryable=outcome.retryable, **more)
-
-
-def _error(run: Run, operation: Operation, outcome: Failed) -> OperationError:
-    kind = ToolRejected if outcome.kind in DECLINED else ToolFailed
-    return kind(
-        outcome.reason,
-        operation=f"{run.task}:{operation.key}",
-        reason=outcome.kind,
-        retryable=outcome.retryable,
-    )
 
 
 def _again_at(run: Run, operation: Operation, outcome: Outcome) -> int | None:

@@ -26,8 +26,6 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
-import orjson
-
 from outlast import clock, probes, telemetry
 from outlast.core import retry, values
 from outlast.core.operation import OperationKind, OperationState
@@ -62,8 +60,11 @@ MAX_ERROR_TEXT = 4_000
 
 
 def event(kind: str, /, **data: Any) -> NewEvent:
-    """Make an event with plain data."""
-    return NewEvent(kind=kind, data=orjson.dumps(data).decode())
+    """Make an event with plain data. Texts in it are bounded: some are those of foreign exceptions."""
+    short = {
+        name: value[:MAX_ERROR_TEXT] if isinstance(value, str) else value for name, value in data.items()
+    }
+    return NewEvent(kind=kind, data=values.encode(short, what="event"))
 
 
 def failure(code: str, message: str, **more: Any) -> str:
@@ -72,9 +73,14 @@ def failure(code: str, message: str, **more: Any) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Describe an exception in one bounded line."""
-    text = str(error)[:MAX_ERROR_TEXT]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    """Describe an exception in one bounded text."""
+    name = type(error).__name__
+    try:
+        text = str(error)
+    # Its class is foreign code too, and what is said of an error must not raise another.
+    except Exception:
+        text = ""
+    return f"{name}: {text}"[:MAX_ERROR_TEXT] if text else name
 
 
 class Outpaced(Exception):
@@ -357,8 +363,10 @@ class Run:
             )
         except OutlastError as error:
             ending = self._failed(error.code, str(error), retryable=False)
-        # Agent code may raise anything; every kind of it ends the attempt, none may end the worker.
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        # Agent code may raise anything, sys.exit() included; it ends the attempt, none may end the worker.
+        except BaseException as error:
             ending = self._failed("agent_error", text_of(error), retryable=True)
         self.returned = True
         await self._absorb_cancellation()

@@ -16,7 +16,7 @@ import contextvars
 import inspect
 from collections.abc import Callable
 from types import CodeType
-from typing import Any, get_type_hints
+from typing import Any, NoReturn, get_type_hints
 
 from pydantic import TypeAdapter
 
@@ -149,19 +149,15 @@ async def step(
         plain = values.normalise(result)
         text = values.encode(plain, what=f"the result of step {name}")
     except InvalidRequest as error:
-        raise _fail(
-            run, key, position, name, request, ResultUnstorable.code, str(error), error, retryable=False
-        ) from error
+        _fail(run, key, position, name, request, ResultUnstorable.code, str(error), error, retryable=False)
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        raise
     # A step may raise anything; each kind is a recorded failure of the step, and the agent decides.
-    except Exception as error:
+    except BaseException as error:
+        text = text_of(error)
         if isinstance(error, TimeoutError) and limit.expired():
             text = f"step {name} took longer than {timeout_s} s"
-            raise _fail(
-                run, key, position, name, request, StepFailed.code, text, error, retryable=True
-            ) from error
-        raise _fail(
-            run, key, position, name, request, StepFailed.code, text_of(error), error, retryable=True
-        ) from error
+        _fail(run, key, position, name, request, StepFailed.code, text, error, retryable=True)
     finally:
         run.stepping.discard(key)
         run.active -= 1
@@ -197,11 +193,11 @@ def _fail(
     request: str,
     code: str,
     message: str,
-    error: Exception,
+    error: BaseException,
     *,
     retryable: bool,
-) -> OperationError:
-    """Record a failed step and make the error that the agent sees, now and on replay."""
+) -> NoReturn:
+    """Record a failed step and raise what the agent sees, now as on every replay."""
     if run.sealed:
         raise asyncio.CancelledError
     reason = type(error).__name__
@@ -218,8 +214,8 @@ def _fail(
     run.append(record)
     # The agent's retry policy opens failed operations again, those of this very attempt included.
     run.remember(key, position, "step", name, "failed", request, None, record.error)
-    kind = ResultUnstorable if code == ResultUnstorable.code else StepFailed
-    return kind(message, operation=f"{run.task}:{key}", reason=reason, retryable=retryable)
+    recorded(run, run.rows[key])
+    raise AssertionError("unreachable")
 
 
 def reading(run: Run, key: str, name: str, make: Callable[[], Any]) -> Any:

@@ -113,7 +113,8 @@ class Worker:
         self.draining = True
         self._stopping.set()
         self._slot_free.set()
-        if self._idling is not None:
+        # A second stop may find the wait ended by the first, and not yet woken.
+        if self._idling is not None and not self._idling.expired():
             self._idling.reschedule(asyncio.get_running_loop().time())
         for run in list(self.runs):
             if not run.active:

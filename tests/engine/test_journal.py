@@ -1,0 +1,270 @@
+"""The journal over real stores that are made to be slow, to refuse, or to be away for a while."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from tests.engine.house import House
+
+from outlast import TaskContext, ToolCall
+from outlast.errors import StoreUnavailable
+from outlast.store.contract import BatchRejected
+from outlast.store.records import Batch, CommitIntent, EndAttempt, Flushed, RecordOperation
+
+Flush = Callable[..., Awaitable[list[Flushed]]]
+
+
+def entries(batch: Batch, kind: type[Any]) -> list[Any]:
+    return [entry for writes in batch.writes for entry in writes.entries if isinstance(entry, kind)]
+
+
+class Between:
+    """Stands between the journal and the store. before: called with each batch; what it raises is raised."""
+
+    def __init__(self, house: House, before: Callable[[Batch], Awaitable[None]]) -> None:
+        self._flush: Flush = house.store.flush
+        self._before = before
+        self.batches: list[Batch] = []
+        house.store.flush = self.flush  # type: ignore[method-assign]
+
+    async def flush(self, batch: Batch, **more: Any) -> list[Flushed]:
+        self.batches.append(batch)
+        await self._before(batch)
+        return await self._flush(batch, **more)
+
+
+async def test_a_batch_that_cannot_be_stored_fails_one_task_and_spares_its_neighbours(house: House) -> None:
+    async def refuse(batch: Batch) -> None:
+        for record in entries(batch, RecordOperation):
+            if record.result is not None and "poison" in record.result:
+                raise BatchRejected("the database objects to a value")
+
+    seen = Between(house, refuse)
+
+    def work(what: str) -> str:
+        return what
+
+    @house.app.agent
+    async def agent(task: TaskContext, what: str) -> str:
+        found: str = await task.step(work, what)
+        await task.sleep(0.05)
+        return found
+
+    handles = [await house.submit(agent, what="poison" if n == 7 else f"fine {n}") for n in range(20)]
+    house.start()
+    views = [await house.ended(handle) for handle in handles]
+    assert [view.state for view in views] == ["succeeded"] * 7 + ["failed"] + ["succeeded"] * 12
+    error = views[7].error
+    assert error is not None
+    # What it had done and its end were in one batch, or not.
+    assert error["code"] in ("journal_rejected", "result_unstorable")
+    assert "poison" not in error["message"]
+    assert views[7].attempts == 1
+    assert max(len(batch.writes) for batch in seen.batches) > 1
+    assert await house.violations() == []
+
+
+@pytest.mark.parametrize("where", ["ending", "suspension", "outcome", "intent"])
+async def test_a_refused_entry_ends_its_task_by_name_wherever_it_stands(house: House, where: str) -> None:
+    refused: list[str] = []
+
+    async def refuse(batch: Batch) -> None:
+        for entry in [one for writes in batch.writes for one in writes.entries]:
+            match where:
+                case "ending":
+                    bad = isinstance(entry, EndAttempt) and entry.task_state == "succeeded"
+                case "suspension":
+                    bad = isinstance(entry, EndAttempt) and entry.task_state == "waiting"
+                case "outcome":
+                    bad = getattr(entry, "result", None) == '"paid"'
+                case _:
+                    bad = isinstance(entry, CommitIntent)
+            if bad:
+                refused.append(where)
+                raise BatchRejected("the database objects to a value")
+
+    Between(house, refuse)
+
+    @house.app.tool(effect="idempotent")
+    async def pay(call: ToolCall) -> str:
+        return "paid"
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> str:
+        await task.sleep(0.01)
+        return str(await task.call(pay))
+
+    view = await house.run(agent)
+    assert refused != []
+    assert view.state == "failed"
+    assert view.error is not None
+    assert view.error["code"] in ("journal_rejected", "result_unstorable")
+    dump = await house.store.dump()
+    assert dump["leases"] == []
+    if where == "outcome":
+        # Called, and its outcome could not be kept: that is for a person.
+        assert view.effects_open == 1
+    assert await house.violations() == []
+
+
+async def test_the_store_may_be_away_for_a_while_in_doubt_or_not(house: House) -> None:
+    """Every third batch is lost before it is applied, every fourth is applied and its answer is lost."""
+    flush = house.store.flush
+    counts = {"sent": 0}
+
+    async def flaky(batch: Batch, **more: Any) -> list[Flushed]:
+        counts["sent"] += 1
+        number = counts["sent"]
+        if number % 3 == 0:
+            raise StoreUnavailable("away")
+        verdicts = await flush(batch, **more)
+        if number % 4 == 0:
+            raise StoreUnavailable("the answer was lost")
+        return verdicts
+
+    house.store.flush = flaky  # type: ignore[method-assign]
+    calls: list[str] = []
+
+    @house.app.tool(effect="manual")
+    async def pay(call: ToolCall, number: int) -> int:
+        calls.append(call.idempotency_key)
+        return number
+
+    def work(number: int) -> int:
+        return number
+
+    @house.app.agent
+    async def agent(task: TaskContext, number: int) -> int:
+        await task.step(work, number)
+        paid: int = await task.call(pay, number)
+        await task.emit("progress", number)
+        await task.sleep(0.02)
+        return paid
+
+    handles = [await house.submit(agent, number=n) for n in range(5)]
+    house.start()
+    views = [await house.ended(handle) for handle in handles]
+    assert [view.result for view in views] == [0, 1, 2, 3, 4]
+    # Also where an answer was lost, no call was made twice: the same batch answers the same.
+    assert sorted(calls) == sorted(f"{view.id}:pay#1" for view in views)
+    for handle in handles:
+        assert [e.kind for e in await house.events(handle)].count("progress") == 1
+    assert await house.violations() == []
+
+
+async def test_nothing_is_sent_before_what_was_done_before_it_is_on_disk(house: House) -> None:
+    """The barrier: a call finds its own intent, and every step before it, on disk."""
+    slow = asyncio.Event()
+
+    async def delay(batch: Batch) -> None:
+        await asyncio.sleep(0.02)
+        slow.set()
+
+    Between(house, delay)
+    found: list[dict[str, tuple[str, Any]]] = []
+
+    @house.app.tool(effect="manual")
+    async def look(call: ToolCall) -> None:
+        dump = await house.store.dump()
+        found.append(
+            {
+                row["key"]: (row["state"], row["result"])
+                for row in dump["operations"]
+                if row["task"] == call.task
+            }
+        )
+
+    def work(number: int) -> int:
+        return number
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> None:
+        for number in range(5):
+            await task.step(work, number)
+        await task.emit("progress", "before the call")
+        await task.call(look)
+        await task.step(work, 5)
+        await task.call(look)
+
+    view = await house.run(agent)
+    assert view.state == "succeeded"
+    first, second = found
+    steps = {f"work#{n}": ("succeeded", str(n - 1)) for n in range(1, 6)}
+    assert first == {**steps, "emit#1": ("succeeded", None), "look#1": ("running", None)}
+    # The first call's own outcome as well.
+    assert second["look#1"] == ("succeeded", "null")
+    assert second["work#6"] == ("succeeded", "5")
+    assert second["look#2"] == ("running", None)
+
+
+async def test_a_client_sees_only_what_is_on_disk(house: House) -> None:
+    gate = asyncio.Event()
+
+    async def wait(batch: Batch) -> None:
+        if entries(batch, EndAttempt):
+            await gate.wait()
+
+    Between(house, wait)
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> str:
+        return "done"
+
+    handle = await house.submit(agent)
+    house.start()
+    await asyncio.sleep(0)
+    view = await handle.get()
+    assert view.state in ("queued", "running")
+    gate.set()
+    assert (await house.ended(handle)).result == "done"
+
+
+async def test_many_tasks_share_their_commits(house: House) -> None:
+    async def nothing(batch: Batch) -> None:
+        return None
+
+    seen = Between(house, nothing)
+
+    def work(number: int) -> int:
+        return number
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> int:
+        return sum([await task.step(work, number) for number in range(10)])
+
+    handles = [await house.submit(agent) for _ in range(50)]
+    house.start(linger_s=60.0)
+    views = [await house.ended(handle) for handle in handles]
+    assert {view.result for view in views} == {45}
+    written = sum(len(writes.entries) for batch in seen.batches for writes in batch.writes)
+    assert written == 50 * 11
+    assert len(seen.batches) < written / 4
+    assert await house.violations() == []
+
+
+async def test_batches_are_bounded_and_large_results_get_through(house: House) -> None:
+    async def nothing(batch: Batch) -> None:
+        return None
+
+    seen = Between(house, nothing)
+
+    def large(number: int) -> str:
+        return str(number) * 200_000
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> int:
+        return sum([len(await task.step(large, number)) for number in range(6)])
+
+    handles = [await house.submit(agent) for _ in range(4)]
+    house.start(batch_bytes=500_000, linger_s=60.0)
+    views = [await house.ended(handle) for handle in handles]
+    assert {view.result for view in views} == {1_200_000}
+
+    def size(batch: Batch) -> int:
+        return sum(len(record.result or "") for record in entries(batch, RecordOperation))
+
+    # One entry may pass the bound, never two.
+    assert max(size(batch) for batch in seen.batches) < 500_000 + 200_100
