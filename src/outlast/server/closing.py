@@ -30,7 +30,9 @@ class Closing:
         self._begun = True
         now = asyncio.get_running_loop().time()
         for limit in list(self._limits):
-            limit.reschedule(now)
+            # A second call may find those that the first has ended, and that are not yet woken.
+            if not limit.expired():
+                limit.reschedule(now)
 
     async def unless_closed(self, waited: Awaitable[T]) -> T:
         """Wait for something. Raises Stopping when the service stops first; the wait is cancelled."""
