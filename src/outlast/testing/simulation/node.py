@@ -7,7 +7,8 @@ Clock: a node's clocks run with the world's; its wall clock can be stepped. What
 the world's to say: verbs run in the world's context, not in the caller's.
 
 Failure by failure: a verb has an await before and one after it, so that a crash can fall before the commit or
-between the commit and its answer. It can be refused, or applied and its answer lost.
+between the commit and its answer. It can be refused, applied and its answer lost, or applied only after its
+caller was told that the connection broke.
 
 Not covered: two transactions under way at once, since SQLite does one after the other; what can only go wrong
 between the two is for tests on PostgreSQL.
@@ -59,6 +60,8 @@ T = TypeVar("T")
 
 EPOCH_US = 1_900_000_000_000_000
 """The database's clock at virtual second 0."""
+_LATEST_S = 8.0
+"""How long after its caller gave up a verb may still be carried out."""
 _SILENCE_S = 20.0
 """How long a caller waits for an answer that will not come before its driver gives up."""
 
@@ -172,6 +175,11 @@ class NodeStore:
         if fault == "refused":
             site.note(f"{self._name} {verb} refused")
             raise StoreUnavailable(f"{verb}: no connection to the database")
+        if fault == "late":
+            delay = site.weather.between(0.0, _LATEST_S)
+            site.loop.call_later(delay, self._carry_late, verb, work, context=site.database_context)
+            await _hop(site)
+            raise StoreUnavailable(f"{verb}: the connection broke while it was under way")
         # The database is another process: nothing of the caller's context goes with the verb.
         try:
             answer = site.database_context.run(carry_out, work(site.database))
@@ -187,6 +195,16 @@ class NodeStore:
         if fault != "none":
             raise StoreUnavailable(f"{verb}: the connection broke before the answer came")
         return answer
+
+    def _carry_late(self, verb: str, work: Callable[[Store], Coroutine[Any, Any, Any]]) -> None:
+        """Carry out a verb that nobody waits for any more: the database had it, and only now comes to it."""
+        outcome = ""
+        # It is told to nobody; a verb that comes too late may well be refused.
+        try:
+            carry_out(work(self._site.database))
+        except Exception as error:
+            outcome = f" raised {type(error).__name__}"
+        self._site.note(f"{self._name} {verb} late{outcome}")
 
     async def open(self) -> None:
         await self._carry("open", lambda store: store.health())

@@ -435,8 +435,10 @@ class _Schedule:
 
     def _may_fail(self, task: str) -> bool:
         """Whether a failure of a task is no fault: tools that go on failing, too many deaths, a deadline."""
-        deaths = self.faults.crashes + self.faults.freezes
-        return self.shapes[task] in MAY_FAIL or self.faults.tools > 0 or deaths >= SETTINGS.max_deaths
+        faults = self.faults
+        # A worker that is long cut off from the store dies like any other.
+        deaths = SETTINGS.max_deaths if faults.store else faults.crashes + faults.freezes
+        return self.shapes[task] in MAY_FAIL or faults.tools > 0 or deaths >= SETTINGS.max_deaths
 
 
 __all__ = ["SETTINGS", "Report", "run_schedule"]

@@ -6,10 +6,13 @@ from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Any, Literal
 
-StoreFault = Literal["none", "refused", "lost", "silent"]
+StoreFault = Literal["none", "refused", "lost", "silent", "late"]
 ToolFault = Literal["none", "refused", "dropped", "unavailable", "reset", "silent", "late", "twice"]
 
 _SLOW_SHARE = 0.25
+_STORE_FAULTS: tuple[StoreFault, ...] = (
+    "refused", "refused", "refused", "lost", "lost", "lost", "silent", "late",
+)  # fmt: skip
 _TOOL_FAULTS: tuple[ToolFault, ...] = (
     "refused", "dropped", "unavailable", "reset", "silent", "late", "twice",
 )  # fmt: skip
@@ -20,10 +23,10 @@ class Faults:
     """What a schedule draws its misfortunes from.
 
     crashes, freezes, clock_steps, drains: how many fall on workers, each at an await of its own. store: share
-    of verbs that are refused, or done with their answer lost. tools: share of calls to the tool service that
-    fail on the way, act without an answer, or arrive late. hints: share of wake-up hints that get lost.
-    spell_s: for how long after the start store, tools and hints misbehave; crashes are bound to the work
-    instead.
+    of verbs that are refused, done with their answer lost, or done after their caller gave up. tools: share
+    of calls to the tool service that fail on the way, act without an answer, or arrive late. hints: share of
+    wake-up hints that get lost. spell_s: for how long after the start store, tools and hints misbehave;
+    crashes are bound to the work instead.
     """
 
     crashes: int = 0
@@ -114,7 +117,7 @@ class Weather:
         draw = self._draw() / share
         if draw >= 1:
             return "none"
-        return "refused" if draw < 0.45 else "lost" if draw < 0.9 else "silent"
+        return _STORE_FAULTS[int(draw * len(_STORE_FAULTS))]
 
     def tool_fault(self) -> ToolFault:
         """What becomes of the next call to the tool service."""
