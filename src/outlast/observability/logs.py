@@ -89,15 +89,16 @@ class Logger:
             self._away.add(signal.duty)
         elif isinstance(signal, telemetry.StoreBack):
             self._away.clear()
-        level = logging.INFO
-        if kind in QUIET:
-            level = logging.DEBUG
-        elif kind in WARNINGS:
-            level = logging.WARNING
+        level = level_of(kind)
         fields = dataclasses.asdict(signal)
         self._log.log(
             level, event_name(kind), **{name: value for name, value in fields.items() if value != ""}
         )
+
+
+def level_of(kind: type[telemetry.Signal]) -> int:
+    """Answer the logging level of a record's class."""
+    return logging.DEBUG if kind in QUIET else logging.WARNING if kind in WARNINGS else logging.INFO
 
 
 def event_name(kind: type[telemetry.Signal]) -> str:
