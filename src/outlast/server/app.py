@@ -11,7 +11,7 @@ from fastapi import APIRouter, FastAPI
 import outlast
 from outlast.app import Outlast
 from outlast.server import problem
-from outlast.server.auth import Keys
+from outlast.server.auth import SCHEME, Keys
 from outlast.server.closing import Closing
 from outlast.server.reading import BodyLimit
 from outlast.server.routes import health, operations, tasks
@@ -102,11 +102,12 @@ def _describe(api: FastAPI) -> None:
             schemas["Problem"] = PROBLEM_SCHEMA
             for name in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(name, None)
-            if not api.state.keys:
-                # Without keys nobody needs one.
-                for path in document["paths"].values():
-                    for operation in path.values():
-                        operation.pop("security", None)
+            if api.state.keys:
+                document["components"]["securitySchemes"] = {"key": SCHEME}
+                for path, methods in document["paths"].items():
+                    if path.startswith("/v1/"):
+                        for operation in methods.values():
+                            operation["security"] = [{"key": []}]
         assert api.openapi_schema is not None
         return api.openapi_schema
 

@@ -12,10 +12,9 @@ import hashlib
 import hmac
 import ipaddress
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Final
 
-from fastapi import Depends, Request
-from fastapi.security import HTTPBearer
+from fastapi import Request
 from pydantic import SecretStr
 
 from outlast.core import ids
@@ -81,12 +80,11 @@ def check_binding(keys: Keys, host: str) -> None:
         raise ConfigurationError(f"no API keys are configured, so {host} is not served; {HOW_TO}")
 
 
-_bearer = HTTPBearer(
-    auto_error=False, description="An API key; not needed on this machine when none are configured."
-)
+SCHEME: Final = {"type": "http", "scheme": "bearer", "description": "An API key."}
+"""How OpenAPI describes the keys."""
 
 
-async def principal(request: Request, _: Annotated[object, Depends(_bearer)] = None) -> Principal:
+def principal(request: Request) -> Principal:
     """Answer who calls. Raises Refused: 401 without a valid key, 403 from elsewhere where there are none."""
     keys: Keys = request.app.state.keys
     if not keys:

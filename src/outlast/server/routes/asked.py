@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from fastapi import Depends, Request, Response
@@ -16,14 +17,24 @@ from outlast.server.problem import MAX_ANSWER_BYTES, MEDIA_TYPE, PROBLEMS
 from outlast.views import TaskView
 
 
-async def _outlast(request: Request) -> Outlast:
-    app: Outlast = request.app.state.outlast
-    return app
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A request's surroundings: the app, who calls, what tells of a stop, the path it is mounted under."""
+
+    app: Outlast
+    caller: Principal
+    closing: Closing
+    root: str
 
 
-async def _closing(request: Request) -> Closing:
-    closing: Closing = request.app.state.closing
-    return closing
+async def _asked(request: Request) -> Asked:
+    state = request.app.state
+    return Asked(
+        app=state.outlast,
+        caller=principal(request),
+        closing=state.closing,
+        root=str(request.scope.get("root_path", "")).rstrip("/"),
+    )
 
 
 async def _task_id(task: str) -> str:
@@ -45,9 +56,8 @@ async def _operation_id(operation: str) -> str:
     return operation
 
 
-App = Annotated[Outlast, Depends(_outlast)]
-Caller = Annotated[Principal, Depends(principal)]
-Ends = Annotated[Closing, Depends(_closing)]
+# One dependency a request: FastAPI takes a good part of a millisecond for a handful of them.
+Around = Annotated[Asked, Depends(_asked)]
 TaskId = Annotated[str, Depends(_task_id)]
 OperationId = Annotated[str, Depends(_operation_id)]
 
@@ -60,19 +70,14 @@ def answer(body: Any, status: int = 200, headers: Mapping[str, str] | None = Non
     )
 
 
-def root_of(request: Request) -> str:
-    """Answer the path that the service is mounted under."""
-    return str(request.scope.get("root_path", "")).rstrip("/")
-
-
-async def hold(app: Outlast, closing: Closing, view: TaskView, seconds: int | None) -> TaskView:
+async def hold(asked: Asked, view: TaskView, seconds: int | None) -> TaskView:
     """Wait up to ``seconds`` for a task's end, and answer the task as it stands then."""
     if not seconds or view.ended_at is not None:
         return view
     try:
-        return await closing.unless_closed(app.wait(view.id, tenant=view.tenant, timeout=seconds))
+        return await asked.closing.unless_closed(asked.app.wait(view.id, tenant=view.tenant, timeout=seconds))
     except (TimeoutError, Stopping):
-        return await app.get(view.id, tenant=view.tenant)
+        return await asked.app.get(view.id, tenant=view.tenant)
 
 
 EVERY_ROUTE = ("unauthorized", "forbidden", "invalid_request", "internal_error", "store_unavailable")
@@ -100,3 +105,22 @@ def refusals(*codes: str) -> dict[int | str, dict[str, Any]]:
         if title not in entry["description"]:
             entry["description"] += f"; {title[0].lower()}{title[1:]}"
     return described
+
+
+def reads(**headers: str) -> dict[str, Any]:
+    """Describe in OpenAPI the headers that a route reads for itself, by their grammars."""
+    return {
+        "parameters": [
+            {
+                "name": name.replace("_", "-"),
+                "in": "header",
+                "required": False,
+                "description": description,
+                "schema": {"type": "string"},
+            }
+            for name, description in headers.items()
+        ]
+    }
+
+
+WAIT = "`wait=N`: hold the answer up to N seconds (at most 60) for the task's end (RFC 7240)."

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from outlast import telemetry
 from outlast.app import Outlast
 from outlast.server.problem import problem
-from outlast.server.routes.asked import App, answer, refusals
+from outlast.server.routes.asked import answer, refusals
 from outlast.store.contract import SCHEMA_VERSION
 
 router = APIRouter(tags=["health"])
@@ -34,11 +34,11 @@ async def healthz() -> Response:
 
 
 @router.get("/readyz", response_model=Health, responses={503: refusals("stopping", "schema_mismatch")[503]})
-async def readyz(request: Request, app: App) -> Response:
+async def readyz(request: Request) -> Response:
     """Say whether requests can be served now: the store answers, with the schema that this code knows."""
     if request.app.state.closing.begun:
         return problem("stopping", "the service is stopping")
-    refused = await _refusal(app)
+    refused = await _refusal(request.app.state.outlast)
     if refused is not None:
         code, detail, why = refused
         # Names of hosts and the like are for the log, and not for whoever asks here.

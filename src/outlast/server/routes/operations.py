@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 
 from outlast.errors import SettlementConflict
 from outlast.server.problem import Refused, pointing
 from outlast.server.reading import StrictRoute
-from outlast.server.routes.asked import App, Caller, OperationId, answer, refusals, root_of
+from outlast.server.routes.asked import Around, OperationId, answer, refusals
 from outlast.server.schemas.operations import (
     NewSettlement,
     Operation,
@@ -24,9 +24,7 @@ router = APIRouter(route_class=StrictRoute, tags=["operations"])
 
 @router.get("/operations", response_model=OperationPage, responses=refusals())
 async def list_operations(
-    request: Request,
-    app: App,
-    caller: Caller,
+    asked: Around,
     state: Annotated[Literal["unknown"], Query(description="The reconciliation queue.")] = "unknown",
     after: Annotated[
         str | None,
@@ -38,10 +36,9 @@ async def list_operations(
     limit: Annotated[int, Query(ge=1, le=200)] = 100,
 ) -> Response:
     """List the tenant's operations of which nobody knows yet whether they happened."""
-    views = await app.operations.list(state=state, tenant=caller.tenant, after=after, limit=limit)
-    root = root_of(request)
+    views = await asked.app.operations.list(state=state, tenant=asked.caller.tenant, after=after, limit=limit)
     following = views[-1].id if len(views) == limit else None
-    return answer({"items": [operation_body(view, root) for view in views], "next": following})
+    return answer({"items": [operation_body(view, asked.root) for view in views], "next": following})
 
 
 @router.get(
@@ -49,10 +46,10 @@ async def list_operations(
     response_model=OperationWithEvidence,
     responses=refusals("operation_not_found"),
 )
-async def read_operation(request: Request, app: App, caller: Caller, operation: OperationId) -> Response:
+async def read_operation(asked: Around, operation: OperationId) -> Response:
     """Read an operation with its evidence."""
-    view, evidence = await app.operations.show(operation, tenant=caller.tenant)
-    body = operation_body(view, root_of(request))
+    view, evidence = await asked.app.operations.show(operation, tenant=asked.caller.tenant)
+    body = operation_body(view, asked.root)
     return answer({**body, "evidence": [evidence_body(each) for each in evidence]})
 
 
@@ -67,31 +64,29 @@ async def read_operation(request: Request, app: App, caller: Caller, operation: 
         "settlement_conflict",
     ),
 )
-async def settle_operation(
-    body: NewSettlement, request: Request, app: App, caller: Caller, operation: OperationId
-) -> Response:
+async def settle_operation(body: NewSettlement, asked: Around, operation: OperationId) -> Response:
     """Record what a person knows of an unknown outcome; the task goes on.
 
     A conflict answers with the operation as it is recorded.
     """
     try:
         with pointing("/result"):
-            view = await app.operations.settle(
+            view = await asked.app.operations.settle(
                 operation,
                 body.verdict,
                 reason=body.reason,
-                by=body.by or caller.name,
+                by=body.by or asked.caller.name,
                 result=body.result,
                 turn=body.turn,
                 forced=body.forced,
-                tenant=caller.tenant,
+                tenant=asked.caller.tenant,
             )
     except SettlementConflict as conflict:
-        recorded, _ = await app.operations.show(operation, tenant=caller.tenant)
+        recorded, _ = await asked.app.operations.show(operation, tenant=asked.caller.tenant)
         raise Refused(
             conflict.code,
             str(conflict),
             state=conflict.state,
-            operation=operation_body(recorded, root_of(request)),
+            operation=operation_body(recorded, asked.root),
         ) from None
-    return answer(operation_body(view, root_of(request)))
+    return answer(operation_body(view, asked.root))

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header, Query, Request, Response
 
 from outlast.server import reading
 from outlast.server.problem import pointing
-from outlast.server.routes.asked import App, Caller, Ends, TaskId, answer, hold, refusals, root_of
+from outlast.server.routes.asked import WAIT, Around, TaskId, answer, hold, reads, refusals
 from outlast.server.schemas.fields import Name, TaskStateName
 from outlast.server.schemas.operations import OperationPage, operation_body
 from outlast.server.schemas.tasks import (
@@ -50,16 +50,9 @@ FRAME: Final = {
 }
 """How OpenAPI describes a stream: by one of its frames."""
 
-Prefer = Annotated[
-    str | None,
-    Header(
-        description="`wait=N`: hold the answer up to N seconds (at most 60) for the task's end (RFC 7240)."
-    ),
-]
 
-
-def _described(header: str) -> dict[str, Any]:
-    return {"description": header, "schema": {"type": "string"}}
+def _described(text: str) -> dict[str, Any]:
+    return {"description": text, "schema": {"type": "string"}}
 
 
 @router.post(
@@ -78,29 +71,23 @@ def _described(header: str) -> dict[str, Any]:
         },
         **refusals("bad_json", "body_too_large", "unsupported_media_type", "idempotency_conflict"),
     },
+    openapi_extra=reads(
+        Idempotency_Key="1 to 255 characters, bare or as a structured field string (RFC 9651).",
+        Prefer=WAIT,
+        traceparent="W3C Trace Context; goes with the task.",
+    ),
 )
-async def submit_task(
-    body: NewTask,
-    request: Request,
-    app: App,
-    caller: Caller,
-    closing: Ends,
-    idempotency_key: Annotated[
-        str | None, Header(description="1 to 255 characters, bare or as a structured field string.")
-    ] = None,
-    prefer: Prefer = None,
-    traceparent: Annotated[str | None, Header(description="W3C Trace Context; goes with the task.")] = None,
-) -> Response:
+async def submit_task(body: NewTask, request: Request, asked: Around) -> Response:
     """Accept a task: when this answers, it is stored.
 
     The same Idempotency-Key with the same request answers the first task; with another request it is refused.
     """
     with pointing("/input"):
-        handle = await app.submit(
+        handle = await asked.app.submit(
             body.agent,
             body.input,
             key=reading.idempotency_key(request),
-            tenant=caller.tenant,
+            tenant=asked.caller.tenant,
             user=body.user,
             pool=body.pool,
             priority=body.priority,
@@ -110,8 +97,8 @@ async def submit_task(
             trace=reading.traceparent(request),
         )
     wait = reading.preferred_wait(request)
-    view = await hold(app, closing, await handle.get(), wait)
-    headers = {"Location": task_path(root_of(request), view.id)}
+    view = await hold(asked, await handle.get(), wait)
+    headers = {"Location": task_path(asked.root, view.id)}
     if handle.replayed:
         headers["Idempotent-Replayed"] = "true"
     if wait is not None:
@@ -119,14 +106,12 @@ async def submit_task(
     if view.ended_at is None:
         headers |= LIVE
     ended_in_time = wait is not None and view.ended_at is not None
-    return answer(task_body(view, root_of(request)), 200 if ended_in_time else 202, headers)
+    return answer(task_body(view, asked.root), 200 if ended_in_time else 202, headers)
 
 
 @router.get("/tasks", response_model=TaskPage, responses=refusals())
 async def list_tasks(
-    request: Request,
-    app: App,
-    caller: Caller,
+    asked: Around,
     state: Annotated[TaskStateName | None, Query(description="Only tasks in this state.")] = None,
     agent: Annotated[Name | None, Query(description="Only tasks of this agent.")] = None,
     before: Annotated[
@@ -136,10 +121,11 @@ async def list_tasks(
     limit: Annotated[int, Query(ge=1, le=200)] = 50,
 ) -> Response:
     """List the tenant's tasks, newest first."""
-    views = await app.list(tenant=caller.tenant, state=state, agent=agent, before=before, limit=limit)
-    root = root_of(request)
+    views = await asked.app.list(
+        tenant=asked.caller.tenant, state=state, agent=agent, before=before, limit=limit
+    )
     following = views[-1].id if len(views) == limit else None
-    return answer({"items": [summary_body(view, root) for view in views], "next": following})
+    return answer({"items": [summary_body(view, asked.root) for view in views], "next": following})
 
 
 @router.get(
@@ -149,23 +135,16 @@ async def list_tasks(
         304: {"description": "It has not changed since the entity tag that was sent"},
         **refusals("task_not_found"),
     },
+    openapi_extra=reads(Prefer=WAIT, If_None_Match="An entity tag that was seen."),
 )
-async def read_task(
-    request: Request,
-    app: App,
-    caller: Caller,
-    closing: Ends,
-    task: TaskId,
-    prefer: Prefer = None,
-    if_none_match: Annotated[str | None, Header(description="An entity tag that was seen.")] = None,
-) -> Response:
+async def read_task(request: Request, asked: Around, task: TaskId) -> Response:
     """Read a task as it stands."""
     wait = reading.preferred_wait(request)
-    view = await hold(app, closing, await app.get(task, tenant=caller.tenant), wait)
+    view = await hold(asked, await asked.app.get(task, tenant=asked.caller.tenant), wait)
     headers = _state_headers(view, wait)
     if reading.etag_matches(request, headers["ETag"]):
         return Response(None, 304, {"Cache-Control": "private, no-cache", **headers})
-    return answer(task_body(view, root_of(request)), 200, headers)
+    return answer(task_body(view, asked.root), 200, headers)
 
 
 @router.get(
@@ -175,13 +154,12 @@ async def read_task(
         202: {"model": TaskResult, "description": "The task has not ended"},
         **refusals("task_not_found"),
     },
+    openapi_extra=reads(Prefer=WAIT),
 )
-async def read_result(
-    request: Request, app: App, caller: Caller, closing: Ends, task: TaskId, prefer: Prefer = None
-) -> Response:
+async def read_result(request: Request, asked: Around, task: TaskId) -> Response:
     """Read how a task ended: 200 whether it succeeded, failed or was cancelled, which `state` says."""
     wait = reading.preferred_wait(request)
-    view = await hold(app, closing, await app.get(task, tenant=caller.tenant), wait)
+    view = await hold(asked, await asked.app.get(task, tenant=asked.caller.tenant), wait)
     return answer(result_body(view), 202 if view.ended_at is None else 200, _state_headers(view, wait))
 
 
@@ -199,9 +177,7 @@ async def read_result(
 )
 async def follow_events(
     request: Request,
-    app: App,
-    caller: Caller,
-    closing: Ends,
+    asked: Around,
     task: TaskId,
     after: Annotated[int, Query(ge=0, le=2**53, description="Events with numbers above this.")] = 0,
     limit: Annotated[int, Query(ge=1, le=1000, description="Events in a page of JSON.")] = 500,
@@ -212,35 +188,34 @@ async def follow_events(
     """Follow a task's events: first what is kept, then what comes, to the final one."""
     if last_event_id is not None:
         after = last_event_id
-    view = await app.get(task, tenant=caller.tenant)
+    view = await asked.app.get(task, tenant=asked.caller.tenant)
     if reading.wants_json(request):
-        events = await app.stored_events(task, tenant=caller.tenant, after=after, limit=limit)
+        events = await asked.app.stored_events(task, tenant=asked.caller.tenant, after=after, limit=limit)
         ended = events[-1].kind in FINAL if events else view.ended_at is not None and after >= view.last_event
         reached = events[-1].number if events else after
         return answer({"items": [event_body(event) for event in events], "next": None if ended else reached})
     if view.ended_at is not None and after >= view.last_event:
         return Response(None, 204)
-    following = app.events(task, tenant=caller.tenant, after=after)
+    following = asked.app.events(task, tenant=asked.caller.tenant, after=after)
     return EventStream(
-        following, closing, keep_alive_s=request.app.state.keep_alive_s, send_timeout_s=SEND_TIMEOUT_S
+        following, asked.closing, keep_alive_s=request.app.state.keep_alive_s, send_timeout_s=SEND_TIMEOUT_S
     )
 
 
 @router.get("/tasks/{task}/attempts", response_model=AttemptPage, responses=refusals("task_not_found"))
-async def list_attempts(app: App, caller: Caller, task: TaskId) -> Response:
+async def list_attempts(asked: Around, task: TaskId) -> Response:
     """List a task's attempts, oldest first."""
-    await app.get(task, tenant=caller.tenant)
-    attempts = await app.attempts(task, tenant=caller.tenant)
+    await asked.app.get(task, tenant=asked.caller.tenant)
+    attempts = await asked.app.attempts(task, tenant=asked.caller.tenant)
     return answer({"items": [attempt_body(attempt) for attempt in attempts], "next": None})
 
 
 @router.get("/tasks/{task}/operations", response_model=OperationPage, responses=refusals("task_not_found"))
-async def list_task_operations(request: Request, app: App, caller: Caller, task: TaskId) -> Response:
+async def list_task_operations(asked: Around, task: TaskId) -> Response:
     """List a task's ledger in order."""
-    await app.get(task, tenant=caller.tenant)
-    operations = await app.operations.list(task=task, tenant=caller.tenant, limit=MAX_LEDGER)
-    root = root_of(request)
-    return answer({"items": [operation_body(each, root) for each in operations], "next": None})
+    await asked.app.get(task, tenant=asked.caller.tenant)
+    operations = await asked.app.operations.list(task=task, tenant=asked.caller.tenant, limit=MAX_LEDGER)
+    return answer({"items": [operation_body(each, asked.root) for each in operations], "next": None})
 
 
 def _state_headers(view: TaskView, wait: int | None) -> dict[str, str]:
