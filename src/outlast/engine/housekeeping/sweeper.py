@@ -5,8 +5,8 @@ Purpose: only the sweeper takes a task away from a worker, by raising its epoch 
 Clock: the database's, read after the lock.
 
 Failure by failure: the sweeper dies in a sweep: its transaction is undone, the next one looks again. The
-store is away: it is tried again. It never needs the worker's code and hands tasks on untouched whatever
-agents its own process knows.
+store is away: when it answers again, live workers get the time of one renewal to say so before anybody is
+judged. It never needs the worker's code and hands tasks on untouched whatever agents its own process knows.
 """
 
 from __future__ import annotations
@@ -42,14 +42,21 @@ async def sweep_once(store: Store, settings: WorkerSettings) -> Swept:
 
 async def keep_sweeping(store: Store, settings: WorkerSettings) -> None:
     """Sweep for ever; end by cancelling. A timer that is due soon is looked at when it is due."""
+    away = False
     while True:
         pause = settings.sweep_s
-        try:
-            swept = await sweep_once(store, settings)
-            if swept.more:
-                pause = 0.0
-            elif swept.next_due_us is not None:
-                pause = min(pause, max(swept.next_due_us / 1_000_000, 0.01))
-        except StoreUnavailable as error:
-            telemetry.emit(telemetry.StoreAway(duty="sweep", detail=str(error)))
+        if away:
+            away = not (await store.health()).reachable
+            if not away:
+                pause += settings.renewal_s
+        else:
+            try:
+                swept = await sweep_once(store, settings)
+                if swept.more:
+                    pause = 0.0
+                elif swept.next_due_us is not None:
+                    pause = min(pause, max(swept.next_due_us / 1_000_000, 0.01))
+            except StoreUnavailable as error:
+                telemetry.emit(telemetry.StoreAway(duty="sweep", detail=str(error)))
+                away = True
         await asyncio.sleep(pause)
