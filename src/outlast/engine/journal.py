@@ -132,13 +132,14 @@ class Journal:
 
     def forget(self, lease: Lease) -> None:
         """Drop what a fenced-out run still had queued; whoever waits for it is told LeaseLost."""
+        self._drop(lease, LeaseLost(f"task {lease.task}: epoch {lease.epoch} is no longer current"))
+
+    def _drop(self, lease: Lease, error: Exception) -> None:
         for _, future, size in self._pending.pop(lease, ()):
             self._waiting_bytes -= size
             if future is not None and not future.done():
-                future.set_exception(
-                    LeaseLost(f"task {lease.task}: epoch {lease.epoch} is no longer current")
-                )
-                # Whoever waited may be gone already; the loss is told to the run as well.
+                future.set_exception(error)
+                # Whoever waited may be gone already; the run is told as well.
                 future.exception()
 
     def _add(self, lease: Lease, waiting: Waiting) -> None:
@@ -207,10 +208,9 @@ class Journal:
                 half = len(batch) // 2
                 return await self._flush(batch[:half]) + await self._flush(batch[half:])
             lease, waiting = batch[0]
-            for _, future, _ in waiting:
-                if future is not None and not future.done():
-                    future.set_exception(error)
-                    future.exception()
+            # What came after it goes too: a journal has no holes. The run's ending by name comes next.
+            self._put_back(lease, waiting)
+            self._drop(lease, error)
             lease.unstorable(error)
             return 0
         self._number += 1

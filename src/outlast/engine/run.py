@@ -153,6 +153,7 @@ class Run:
         self._main: asyncio.Task[Any] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._linger: asyncio.TimerHandle | None = None
+        self._suspending: asyncio.Task[None] | None = None
 
     # -- the fence ------------------------------------------------------------------------------------------
 
@@ -298,7 +299,8 @@ class Run:
         # What it waits for is taken before the waiting operations are cancelled.
         ending = self._suspension()
         self.interrupt("suspended")
-        self.host.straggle(asyncio.get_running_loop().create_task(self._suspend(ending)))
+        self._suspending = asyncio.get_running_loop().create_task(self._suspend(ending))
+        self.host.straggle(self._suspending)
 
     def _suspension(self) -> EndAttempt:
         reasons = {wait.reason for wait in self.waits.values()}
@@ -400,6 +402,9 @@ class Run:
             self._main.uncancel()
 
     async def _finish(self, ending: EndAttempt | None) -> None:
+        if self._suspending is not None:
+            # The agent may be out of its waits before that is on disk, and it may yet be refused.
+            await asyncio.wait({self._suspending})
         if self.interruption in ("lost", "suspended"):
             return
         await self._drain_calls()
