@@ -229,8 +229,6 @@ class PostgresStore(Views):
     async def flush(self, batch: Batch, *, now: int | None = None) -> list[Flushed]:
         """Write a numbered batch; see ``Store.flush``. Atomic, fenced by epoch, idempotent by (writer,
         number)."""
-        if not batch.writes:
-            return []
         arguments = batches.encode(batch, now)
         until = clock.monotonic() + DOUBT_SECONDS
         pause = 0.02

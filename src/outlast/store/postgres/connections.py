@@ -39,10 +39,10 @@ class Duty:
     fixed_plans: bool = True
 
 
-CLAIM = Duty(name="claim", seconds=15, lock_ms=10_000)
-FLUSH = Duty(name="flush", seconds=30, lock_ms=10_000)
+CLAIM = Duty(name="claim", seconds=10, lock_ms=8_000)
+FLUSH = Duty(name="flush", seconds=12, lock_ms=8_000)
 LOAD = Duty(name="load", seconds=30, lock_ms=5_000)
-CONTROL = Duty(name="control", seconds=15, lock_ms=5_000)
+CONTROL = Duty(name="control", seconds=8, lock_ms=5_000)
 SWEEP = Duty(name="sweep", seconds=30, lock_ms=5_000)
 SUBMIT = Duty(name="submit", seconds=30, lock_ms=2_000)
 VIEW = Duty(name="view", seconds=30, lock_ms=5_000, fixed_plans=False)
@@ -107,11 +107,11 @@ async def connect(address: Address, duty: Duty) -> asyncpg.Connection[asyncpg.Re
         }
     try:
         return await asyncpg.connect(address.url, timeout=CONNECT_SECONDS, server_settings=settings)
-    except failures.DRIVER_ERRORS as error:
-        raise failures.translate(error, address.shown) from error
     except ValueError as error:
         # The driver's own reading of the URL; its text may hold parts of it.
         raise ConfigurationError(f"not a PostgreSQL URL: {address.shown}") from error
+    except failures.DRIVER_ERRORS as error:
+        raise failures.translate(error, address.shown) from error
 
 
 class Line:
