@@ -1,0 +1,137 @@
+"""What may follow an unknown outcome: one pure function that the worker, the settler and ``operations plan``
+share.
+
+Purpose: an unknown is settled by evidence, by a resend where that is declared and provably safe, or by a
+person; never by a guess.
+
+Absence is weak evidence. It counts only when the other side was asked after the last attempt's deadline plus
+the time in which an effect becomes visible there. Even then a resend needs more: the old sender must be
+unable to send any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from outlast.core.operation import AFTER_UNKNOWN
+
+Answer = Literal["found", "different", "several", "absent", "no_evidence"]
+"""What ``find`` came back with: the effect of this operation; one of other content; more than one; none;
+nothing usable."""
+
+Action = Literal["happened", "did_not_happen", "send_again", "ask", "wait", "person"]
+
+ASK_AGAIN_S = (1, 2, 4, 8, 16)
+"""Seconds between questions that brought no evidence; after the last one a person is asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """An operation whose last attempt has no known outcome. Instants and durations in microseconds.
+
+    deadline_at: of the last attempt. sender_gone: whoever made it is known to be unable to send any more (its
+    body returned, or its end was observed). may_send: the retry policy allows another attempt. can_find: the
+    tool can look its effect up. unusable: questions so far that brought no evidence, in a row. late_success:
+    an answer on record says that it happened.
+    """
+
+    effect: str
+    first_intent_at: int
+    deadline_at: int
+    timeout_us: int
+    key_window_us: int | None
+    visible_within_us: int | None
+    can_find: bool
+    sender_gone: bool
+    may_send: bool
+    unusable: int = 0
+    late_success: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The answer to a question that was asked at an instant of the database's clock."""
+
+    answer: Answer
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What comes next, and why. at: instant of a wait, None otherwise."""
+
+    action: Action
+    why: str
+    at: int | None = None
+
+
+def plan(operation: Open, now: int, asked: Asked | None = None) -> Plan:
+    """Decide what follows for an unknown operation.
+
+    now: the database's clock. asked: the answer just received, None where nobody has been asked in this turn.
+    Pure and total: every combination has one answer.
+    """
+    rule = AFTER_UNKNOWN[operation.effect]
+    if operation.late_success:
+        return Plan(action="happened", why="an answer that came late says that it happened")
+    if rule.call_again:
+        if operation.may_send:
+            return Plan(action="send_again", why=f"{operation.effect}: making the call again does no harm")
+        return Plan(action="person", why="the retry policy allows no further attempt")
+    if not rule.may_ask:
+        return Plan(action="person", why="the tool is declared manual: it is never sent again by itself")
+    key_known = rule.resend_with_key and _inside_window(operation, now)
+    if operation.can_find and asked is None:
+        return Plan(action="ask", why="the other side can be asked")
+    if asked is not None and asked.answer in ("found", "different", "several"):
+        return _of_find(asked.answer)
+    if key_known:
+        if operation.may_send:
+            return Plan(action="send_again", why="the other side deduplicates by this key, inside its window")
+        return Plan(action="person", why="the retry policy allows no further attempt")
+    if asked is None:
+        return Plan(action="person", why="the other side cannot be asked, and does not know the key any more")
+    if asked.answer == "no_evidence":
+        return _ask_again(operation, now)
+    return _of_absence(operation, asked)
+
+
+def _inside_window(operation: Open, now: int) -> bool:
+    """Whether an attempt that begins now ends inside the time in which the other side knows the key."""
+    window = operation.key_window_us
+    return window is not None and now + operation.timeout_us <= operation.first_intent_at + window
+
+
+def _of_find(answer: Answer) -> Plan:
+    if answer == "found":
+        return Plan(action="happened", why="the other side holds this very effect")
+    if answer == "different":
+        return Plan(action="person", why="the other side holds an effect of other content under this name")
+    return Plan(action="person", why="the other side holds several effects that it could be")
+
+
+def _ask_again(operation: Open, now: int) -> Plan:
+    if operation.unusable < len(ASK_AGAIN_S):
+        at = now + ASK_AGAIN_S[operation.unusable] * 1_000_000
+        return Plan(action="wait", at=at, why="the question brought no evidence; it is asked again")
+    return Plan(action="person", why=f"{operation.unusable + 1} questions brought no evidence")
+
+
+def _of_absence(operation: Open, asked: Asked) -> Plan:
+    if operation.visible_within_us is None:
+        return Plan(
+            action="person", why="absent, and nobody has declared when an effect becomes visible there"
+        )
+    counts_at = operation.deadline_at + operation.visible_within_us
+    if asked.at < counts_at:
+        return Plan(action="wait", at=counts_at, why="absent, which does not count before it must be visible")
+    if not operation.sender_gone:
+        return Plan(action="person", why="absent, but whoever sent it may still be able to send")
+    if operation.may_send:
+        return Plan(
+            action="send_again", why="absent when it had to be visible, and its sender cannot send any more"
+        )
+    return Plan(
+        action="did_not_happen", why="absent when it had to be visible, and its sender cannot send any more"
+    )
