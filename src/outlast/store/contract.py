@@ -10,6 +10,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from outlast.store.reconciling import (
+    AuditRow,
+    KeyHolder,
+    OpenItem,
+    OpenRequest,
+    OpenState,
+    Pause,
+    Postponement,
+)
 from outlast.store.records import (
     AttemptRow,
     Batch,
@@ -158,7 +167,31 @@ class Store(Protocol):
         ...
 
     async def note(self, evidence: Sequence[Evidence], *, now: int | None = None) -> None:
-        """Append evidence; needs no lease and changes no state."""
+        """Append evidence; needs no lease. Changes no state, but for a settlement that it contradicts, which
+        is reopened."""
+        ...
+
+    async def claim_open(self, request: OpenRequest, *, now: int | None = None) -> list[OpenItem]:
+        """Take unknown operations that are due to be looked at and that nobody works on, and their next turn.
+
+        Only tasks without a lease; only tools that are named; the one that waits longest first. What was
+        taken and is neither settled nor postponed within ``lease_us`` can be taken by others. Lock, then
+        look.
+        """
+        ...
+
+    async def postpone(self, postponements: Sequence[Postponement], *, now: int | None = None) -> list[bool]:
+        """Put taken operations back; answers which were still theirs (compare-and-set on the turn).
+        Idempotent."""
+        ...
+
+    async def pause(self, switch: Pause, *, now: int | None = None) -> None:
+        """Stop new intents of a scope from the next batch on; kept in the audit trail. Idempotent."""
+        ...
+
+    async def resume(self, switch: Pause, *, now: int | None = None) -> bool:
+        """Take a switch back; answers whether it stood; kept in the audit trail. Wakes tasks that wait for an
+        operator's switch only by their timers."""
         ...
 
     async def sweep(self, request: SweepRequest, *, now: int | None = None) -> Swept:
@@ -199,6 +232,22 @@ class Store(Protocol):
 
     async def read_evidence(self, tenant: str, task: str, key: str) -> list[EvidenceRow]:
         """Read an operation's evidence, oldest first."""
+        ...
+
+    async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:
+        """Read an operation's place in the reconciliation queue, None when it is not in it."""
+        ...
+
+    async def list_pauses(self, tenant: str) -> list[Pause]:
+        """List the switches that stand for a tenant, those for everybody included."""
+        ...
+
+    async def read_business_key(self, tenant: str, tool: str, value: str) -> KeyHolder | None:
+        """Read who holds a business key, None when nobody does (any more)."""
+        ...
+
+    async def read_audit(self, tenant: str, after: int = 0, limit: int = 100) -> list[AuditRow]:
+        """Read a tenant's audit trail above a number, oldest first."""
         ...
 
     async def health(self) -> Health:

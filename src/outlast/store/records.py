@@ -17,8 +17,7 @@ ANY_VERSION = ""
 """The version of a lane whose tasks are not bound yet."""
 
 
-# -- submit
-# ----------------------------------------------------------------------------------------------------
+# -- submit ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,8 +62,7 @@ class Submitted:
     task: str
 
 
-# -- sessions and leases
-# ---------------------------------------------------------------------------------------
+# -- sessions and leases -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +176,7 @@ class OperationRow:
     due_at: int | None = None
     ended_at: int | None = None
     settled_by: str | None = None
+    business_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,8 +198,7 @@ class Loaded:
     operations: tuple[OperationRow, ...]
 
 
-# -- the journal
-# -----------------------------------------------------------------------------------------------
+# -- the journal -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,13 +235,34 @@ class RecordOperation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BusinessKey:
+    """What a call is about in the business's own words, such as an employee and an invoice; unique in its
+    tenant.
+
+    tool: whose keys these are. value: the key, 1 to 255 characters. mode ``lock``: at most one operation
+    holds it, from its intent until it has an outcome. mode ``once``: after a success it also stands for
+    ``window_us`` longer.
+    """
+
+    tool: str
+    value: str
+    mode: Literal["lock", "once"]
+    window_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CommitIntent:
     """Gate: commit the intent of one attempt at an operation before the call.
 
     Admitted: the row exists, state ``running``, attempt and turn one higher than ``attempt`` and ``turn``
     given here (0 and 0 for a new operation), epoch that of the lease, deadline_at = now + timeout_us, never
-    later than the task's. Refused, nothing written: ``deadline`` (the task's time is over), ``not_planned``
-    (the stored state, attempt or turn is another).
+    later than the task's; the business key, if there is one, is held by this operation.
+    Refused, nothing written, by the first that applies: ``deadline`` (the task's time is over),
+    ``not_planned`` (the stored state, attempt or turn is another), ``paused`` (a switch stands for
+    everything, this tenant or this tool), ``held <us>`` (the provider asked everybody to wait that many
+    microseconds more), ``key_held`` (another operation holds the business key), ``key_done`` (another
+    operation succeeded under it, inside its window). provider: whose shared waits are honoured. repeat: go
+    ahead although the key is done (a person decided so).
     """
 
     key: str
@@ -257,6 +276,9 @@ class CommitIntent:
     timeout_us: int
     attempt: int = 0
     turn: int = 0
+    provider: str | None = None
+    business: BusinessKey | None = None
+    repeat: bool = False
     events: tuple[NewEvent, ...] = ()
 
 
@@ -267,8 +289,11 @@ class RecordOutcome:
     Compare-and-set on (attempt, turn, state in running, unknown); a mismatch is refused as ``turn_passed``.
     state: ``succeeded``, ``failed``, ``unknown``; or ``planned`` (known not sent; to be sent again under the
     same key). ``unknown`` puts an item into the reconciliation queue, anything else takes it out. The turn is
-    raised by one. by: ``worker`` when the call itself answered, else who settled it. settled: whether this
-    came by evidence (then settled_by is stored).
+    raised by one. A business key that the operation holds is given up with ``failed``; with ``succeeded`` it
+    is given up (mode lock) or stands for its window (mode once); else it stays held.
+    settled_by: who settled it, where this came by evidence. sender_gone: with ``unknown``, that whoever made
+    the attempt is known to be unable to send any more. wait: (provider, microseconds) that a provider asked
+    everybody to wait; the longer of that and what stands is kept.
     """
 
     key: str
@@ -278,6 +303,8 @@ class RecordOutcome:
     result: str | None = None
     error: str | None = None
     settled_by: str | None = None
+    sender_gone: bool = False
+    wait: tuple[str, int] | None = None
     events: tuple[NewEvent, ...] = ()
 
 
@@ -383,8 +410,7 @@ class Flushed:
     state: TaskState = "running"
 
 
-# -- facts from outside
-# ----------------------------------------------------------------------------------------
+# -- facts from outside ------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,7 +446,13 @@ class Settled:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """A piece of evidence that needs no lease, such as a late answer of a fenced-out attempt."""
+    """A piece of evidence that needs no lease, such as a late answer of a fenced-out attempt.
+
+    says: what it says of the operation, if anything. Evidence that contradicts a settlement (``happened`` of
+    one settled as failed, ``did_not_happen`` of one settled as succeeded, of the same attempt) reopens it:
+    state ``unknown``, back in the reconciliation queue. Evidence about an unknown operation makes the settler
+    look at it at once.
+    """
 
     tenant: str
     task: str
@@ -428,6 +460,7 @@ class Evidence:
     attempt: int
     source: str
     data: str
+    says: Literal["happened", "did_not_happen"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -441,8 +474,7 @@ class EvidenceRow:
     at: int
 
 
-# -- sweeping
-# --------------------------------------------------------------------------------------------------
+# -- sweeping ----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -473,8 +505,7 @@ class Swept:
     next_due_us: int | None = None
 
 
-# -- outbox
-# ----------------------------------------------------------------------------------------------------
+# -- outbox ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -499,8 +530,7 @@ class Publication:
     parked: str | None = None
 
 
-# -- views
-# -----------------------------------------------------------------------------------------------------
+# -- views -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

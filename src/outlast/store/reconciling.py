@@ -1,0 +1,113 @@
+"""The frozen records of the reconciliation queue and of what people decide beside it.
+
+Units and payloads are those of ``outlast.store.records``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from outlast.store.records import OperationRow
+
+# -- settling without a lease ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenRequest:
+    """Ask for unknown operations that nobody works on: their task has no lease and no settler holds them.
+
+    session: who asks. tools: names of the tools that it knows. lease_us: how long they are its own.
+    """
+
+    session: str
+    tools: tuple[str, ...]
+    limit: int
+    lease_us: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenItem:
+    """An unknown operation, its turn taken by whoever asked (``operation.turn`` is the turn to settle with).
+
+    since: when it became unknown. asked: questions so far. unusable: those in a row that brought no evidence.
+    sender_gone: as recorded with its outcome. trace, user: of its task.
+    """
+
+    operation: OperationRow
+    since: int
+    asked: int
+    unusable: int
+    sender_gone: bool
+    trace: str | None
+    task_ended: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Postponement:
+    """Put an unknown operation back: ask again in ``ask_in_us`` (None: only a person can settle it now).
+
+    Compare-and-set on the turn. unusable: whether the question brought no evidence; why: the plan, for
+    people.
+    """
+
+    tenant: str
+    task: str
+    key: str
+    turn: int
+    ask_in_us: int | None
+    unusable: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenState:
+    """An item of the reconciliation queue as people see it: ask_at None means that a person is needed."""
+
+    since: int
+    asked: int
+    unusable: int
+    ask_at: int | None
+    sender_gone: bool
+    why: str
+
+
+# -- switches, keys, audit ---------------------------------------------------------------------------------
+
+
+EVERY_TENANT = "*"
+"""The tenant of a switch that stands for all of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """A switch that stops new intents. scope: ``all`` (of the tenant, or of everybody with EVERY_TENANT) or
+    ``tool:<name>``."""
+
+    tenant: str
+    scope: str
+    reason: str
+    by: str
+    at: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyHolder:
+    """Who holds a business key. state: ``held`` or ``done``; until: end of the window of one that is done."""
+
+    task: str
+    key: str
+    state: str
+    until: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRow:
+    """Who did what to what, and why; append-only."""
+
+    number: int
+    at: int
+    who: str
+    what: str
+    subject: str
+    reason: str
+    data: str
