@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
-from typing import Any, Literal, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from outlast.core import ids, values
 from outlast.core.durations import Duration, microseconds
-from outlast.core.operation import Effect
 from outlast.core.retry import Backoff
-from outlast.engine.registry import DEFAULT_TOOL_BACKOFF, AgentSpec, Registry, ToolSpec
+from outlast.engine.declaring import ToolOptions, tool_spec
+from outlast.engine.registry import AgentSpec, Registry
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.signature import Signature
 from outlast.engine.worker import Worker
@@ -228,60 +228,16 @@ class Outlast:
     def tool(self, function: F) -> F: ...
 
     @overload
-    def tool(
-        self,
-        *,
-        effect: Effect = "manual",
-        name: str | None = None,
-        version: str = "1",
-        key_window: Duration | None = None,
-        find: Callable[..., Any] | None = None,
-        timeout: Duration = "30s",
-        retry: Backoff = DEFAULT_TOOL_BACKOFF,
-    ) -> Callable[[F], F]: ...
+    def tool(self, **options: Unpack[ToolOptions]) -> Callable[[F], F]: ...
 
-    def tool(
-        self,
-        function: F | None = None,
-        *,
-        effect: Effect = "manual",
-        name: str | None = None,
-        version: str = "1",
-        key_window: Duration | None = None,
-        find: Callable[..., Any] | None = None,
-        timeout: Duration = "30s",
-        retry: Backoff = DEFAULT_TOOL_BACKOFF,
-    ) -> Any:
+    def tool(self, function: F | None = None, **options: Unpack[ToolOptions]) -> Any:
         """Register an async function as a tool; its first parameter is the ToolCall, the rest its arguments.
 
-        effect: what it does to the outside (``read``, ``idempotent``, ``keyed``, ``queryable``, ``manual``).
-        key_window: for keyed tools, how long the other side remembers a key. find: an async function that
-        looks the effect up by the call's key and answers its result, or None. timeout: how long one call may
-        take. retry: delays and caps of attempts.
+        options: see ``ToolOptions``. Raises ConfigurationError.
         """
 
         def register(target: F) -> F:
-            label = name or target.__name__
-            if effect == "keyed" and key_window is None:
-                raise ConfigurationError(
-                    f"tool {label} is keyed: say with key_window= how long the other side remembers a key"
-                )
-            self.registry.add_tool(
-                ToolSpec(
-                    name=label,
-                    version=version,
-                    effect=effect,
-                    function=target,
-                    signature=Signature.of(target, skip=1, owner=f"tool {label}"),
-                    find=find,
-                    find_signature=None
-                    if find is None
-                    else Signature.of(find, skip=1, owner=f"find of tool {label}"),
-                    key_window_us=None if key_window is None else microseconds(key_window, what="key_window"),
-                    timeout_us=microseconds(timeout, what="timeout"),
-                    retry=retry,
-                )
-            )
+            self.registry.add_tool(tool_spec(target, options))
             return target
 
         return register if function is None else register(function)

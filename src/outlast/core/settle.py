@@ -86,12 +86,10 @@ def plan(operation: Open, now: int, asked: Asked | None = None) -> Plan:
         return Plan(action="ask", why="the other side can be asked")
     if asked is not None and asked.answer in ("found", "different", "several"):
         return _of_find(asked.answer)
-    if key_known:
-        if operation.may_send:
-            return Plan(action="send_again", why="the other side deduplicates by this key, inside its window")
-        return Plan(action="person", why="the retry policy allows no further attempt")
+    if key_known and operation.may_send:
+        return Plan(action="send_again", why="the other side deduplicates by this key, inside its window")
     if asked is None:
-        return Plan(action="person", why="the other side cannot be asked, and does not know the key any more")
+        return Plan(action="person", why="no further send is allowed, and the other side cannot be asked")
     if asked.answer == "no_evidence":
         return _ask_again(operation, now)
     return _of_absence(operation, asked)

@@ -25,16 +25,17 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from outlast import clock, probes, telemetry
 from outlast.core import canonical, retry, values
 from outlast.core.operation import changes_something
 from outlast.core.outcome import Failed, Outcome, Succeeded, Unknown
-from outlast.engine import settling
+from outlast.engine import guards, settling
+from outlast.engine.operation import HeldBack, Operation
 from outlast.engine.registry import ToolSpec
 from outlast.engine.run import Outpaced, Run, Wait, event, failure
+from outlast.engine.series import Series
 from outlast.engine.steps import known, recorded
 from outlast.errors import (
     DeadlineExceeded,
@@ -45,60 +46,12 @@ from outlast.errors import (
     ToolRejected,
 )
 from outlast.store.contract import BatchRejected
-from outlast.store.records import CommitIntent, Evidence, OperationRow, RecordOutcome
+from outlast.store.records import BusinessKey, CommitIntent, Evidence, OperationRow, RecordOutcome
 from outlast.tools.call import ToolCall
 from outlast.tools.classify import of_resend, outcome_of_exception
 
 DECLINED = frozenset({"rejected", "invalid", "forbidden", "conflict"})
 """Kinds of failure in which the other side, or the tool, said no."""
-
-
-@dataclass(slots=True)
-class Series:
-    """Where an operation stands in its retry policy; it outlives the run, with the record of each attempt.
-
-    tries: sends so far. began_at: the first of them. again_at: when the next may be made, None when there may
-    be none. Instants are the database's, in microseconds.
-    """
-
-    tries: int = 0
-    began_at: int = 0
-    again_at: int | None = 0
-
-    @classmethod
-    def of(cls, row: OperationRow | None) -> Series:
-        """Read what the last attempt left on record; a new series where it left nothing."""
-        if row is None or row.error is None or row.state not in ("planned", "unknown"):
-            return cls()
-        kept = values.decode(row.error).get("series")
-        return cls() if kept is None else cls(tries=kept[0], began_at=kept[1], again_at=kept[2])
-
-    def kept(self) -> list[int | None]:
-        """Answer it as it is stored."""
-        return [self.tries, self.began_at, self.again_at]
-
-
-@dataclass(slots=True)
-class Operation:
-    """One call as this run sees it; attempt and turn mirror the row on disk."""
-
-    key: str
-    position: int
-    tool: ToolSpec
-    arguments: dict[str, Any]
-    text: str
-    request: str
-    decision: str
-    attempt: int
-    turn: int
-    state: str
-    epoch: int
-    first_intent_at: int | None
-    series: Series
-    earlier_open: bool = False
-    """Whether an earlier attempt ended as unknown and nothing has said since whether it acted."""
-    resend: str | None = None
-    """Why an unknown may be sent again; put on record together with the next intent, never before it."""
 
 
 async def call(run: Run, key: str, tool: ToolSpec, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -125,13 +78,27 @@ async def call(run: Run, key: str, tool: ToolSpec, args: tuple[Any, ...], named:
             state=row.state if row is not None else "planned",
             epoch=row.epoch if row is not None else run.epoch,
             first_intent_at=row.first_intent_at if row is not None else None,
+            deadline_at=row.deadline_at if row is not None else None,
             series=Series.of(row),
+            business=_business(tool, plain),
             earlier_open=row is not None and _left_open(row),
         )
         run.active += 1
         under_way = run.own(key, _perform(run, operation))
     result = await asyncio.shield(under_way)
     return tool.signature.restore(result)
+
+
+def _business(tool: ToolSpec, plain: dict[str, Any]) -> BusinessKey | None:
+    rule = tool.business
+    if rule is None:
+        return None
+    return BusinessKey(
+        tool=tool.name,
+        value=rule.value(plain),
+        mode="lock" if rule.once_us is None else "once",
+        window_us=rule.once_us,
+    )
 
 
 def _left_open(row: OperationRow) -> bool:
@@ -169,27 +136,39 @@ async def _attempts(run: Run, operation: Operation) -> Any:
             settled = await settling.settle(run, operation, pause_us=_pause_us(run, operation))
             if isinstance(settled, Succeeded):
                 return settled.result
-            if settled is settling.PERSON:
-                await _wait_for_person(run, operation)
+            if isinstance(settled, Failed):
+                return recorded(run, run.rows[operation.key])
+            if settled is settling.WAIT:
+                await _wait_for_settlement(run, operation)
         await _back_off(run, operation)
         run.check()
-        outcome = await _attempt(run, operation)
-        if isinstance(outcome, Succeeded):
-            return outcome.result
+        answer = await _attempt(run, operation)
+        if isinstance(answer, Succeeded):
+            return answer.result
         if run.sealed:
             raise asyncio.CancelledError
-        if operation.state == "failed":
+        if operation.state in ("succeeded", "failed"):
             # From the record, so that the agent sees the very same on every replay.
             return recorded(run, run.rows[operation.key])
+        if isinstance(answer, HeldBack):
+            await _wait(run, operation, answer)
 
 
-async def _attempt(run: Run, operation: Operation) -> Outcome:
-    """Commit the intent, call, record the outcome; between the first and the last nothing cuts it short."""
+async def _attempt(run: Run, operation: Operation) -> Outcome | HeldBack:
+    """Commit the intent, call, record the outcome; between the first and the last nothing cuts it short.
+
+    Answers how it ended, or that the call was held back before it.
+    """
     tool, series = operation.tool, operation.series
     run.critical.add(operation.key)
     try:
+        missing = None if tool.requires is None else await guards.unmet(operation)
+        if missing is not None:
+            return await guards.refuse(run, operation, "precondition", f"not started: {missing}")
         probes.reach("effects.before_intent")
-        await _intend(run, operation)
+        refused = await _intend(run, operation)
+        if refused is not None:
+            return await guards.held_back(run, operation, refused)
         probes.reach("effects.after_intent")
         if run.sealed:
             outcome: Outcome = Failed(
@@ -202,17 +181,21 @@ async def _attempt(run: Run, operation: Operation) -> Outcome:
             if isinstance(outcome, Unknown) and not changes_something(tool.effect):
                 outcome = Failed(kind="not_sent", reason=outcome.reason, retryable=True)
             series.again_at = _again_at(run, operation, outcome)
+        wait = _shared_wait(tool, outcome)
         if operation.earlier_open:
             # This send did nothing, or was declined; the earlier one, of which nobody knows, may have acted.
             outcome = of_resend(outcome)
         probes.reach("effects.before_outcome")
-        return await _record(run, operation, outcome)
+        return await _record(run, operation, outcome, wait)
     finally:
         run.critical.discard(operation.key)
 
 
-async def _intend(run: Run, operation: Operation) -> None:
-    """Commit the intent of the next attempt. Raises LeaseLost, Outpaced, DeadlineExceeded."""
+async def _intend(run: Run, operation: Operation) -> str | None:
+    """Commit the intent of the next attempt; answer the name of its refusal, if it was refused.
+
+    Raises LeaseLost, Outpaced, DeadlineExceeded.
+    """
     tool, series = operation.tool, operation.series
     resent = operation.resend is not None
     if operation.resend is not None:
@@ -220,6 +203,7 @@ async def _intend(run: Run, operation: Operation) -> None:
         run.append(settling.resent(run, operation, operation.resend))
         operation.turn += 1
         operation.earlier_open = changes_something(tool.effect)
+        operation.resend = None
     refused = await run.commit(
         CommitIntent(
             key=operation.key,
@@ -233,6 +217,10 @@ async def _intend(run: Run, operation: Operation) -> None:
             timeout_us=tool.timeout_us,
             attempt=operation.attempt,
             turn=operation.turn,
+            provider=tool.provider,
+            business=operation.business,
+            # A turn without an attempt: a person was asked about a repeat, and wants it.
+            repeat=operation.attempt == 0 and operation.turn > 0,
             events=(
                 event(
                     "operation.started",
@@ -246,23 +234,27 @@ async def _intend(run: Run, operation: Operation) -> None:
             ),
         )
     )
-    if refused == "deadline":
-        if resent:
-            await settling.still_unknown(run, operation)
-        raise DeadlineExceeded(
-            f"operation {operation.key} of task {run.task} was not started: its time is over"
-        )
     if refused is not None:
-        raise Outpaced(f"operation {operation.key}: the intent was refused ({refused})")
+        if refused == "not_planned":
+            raise Outpaced(f"operation {operation.key}: the ledger has moved on")
+        if resent:
+            await settling.still_unknown(run, operation, f"not sent again: {refused.split()[0]}")
+        if refused == "deadline":
+            raise DeadlineExceeded(
+                f"operation {operation.key} of task {run.task} was not started: its time is over"
+            )
+        return refused
     now = run.host.session.database_now()
     operation.attempt += 1
     operation.turn += 1
-    operation.state, operation.epoch, operation.resend = "running", run.epoch, None
+    operation.state, operation.epoch = "running", run.epoch
+    operation.deadline_at = now + tool.timeout_us
     if operation.first_intent_at is None:
         operation.first_intent_at = now
     if not series.tries:
         series.began_at = now
     series.tries += 1
+    return None
 
 
 async def _body(run: Run, operation: Operation) -> Outcome:
@@ -328,7 +320,7 @@ def plain_result(what: str, result: Any) -> tuple[Any, str | None, str | None]:
         )
 
 
-async def _record(run: Run, operation: Operation, outcome: Outcome) -> Outcome:
+async def _record(run: Run, operation: Operation, outcome: Outcome, wait: tuple[str, int] | None) -> Outcome:
     """Put an outcome on record; a failure that is to be tried again goes back to planned.
 
     After the lease is lost it becomes evidence instead. Raises LeaseLost.
@@ -359,6 +351,9 @@ async def _record(run: Run, operation: Operation, outcome: Outcome) -> Outcome:
         state=state,
         result=text,
         error=error,
+        # The body has returned, whatever came of it.
+        sender_gone=True,
+        wait=wait,
         events=(
             event(
                 f"operation.{word}",
@@ -425,8 +420,19 @@ def _late(run: Run, operation: Operation, record: RecordOutcome) -> None:
                 {"epoch": run.epoch, "state": record.state, "result": record.result, "error": record.error},
                 limit=4 * values.MAX_VALUE_BYTES,
             ),
+            says=_says(record),
         )
     )
+
+
+def _says(record: RecordOutcome) -> Literal["happened", "did_not_happen"] | None:
+    """What an outcome that came late says of its attempt."""
+    if record.state == "succeeded":
+        return "happened"
+    declined = (
+        record.state == "failed" and values.decode(record.error or "{}").get("code") == ToolRejected.code
+    )
+    return "did_not_happen" if declined else None
 
 
 def _error_text(outcome: Failed, series: Series | None) -> str:
@@ -442,10 +448,23 @@ def _again_at(run: Run, operation: Operation, outcome: Outcome) -> int | None:
     if isinstance(outcome, Succeeded) or (isinstance(outcome, Failed) and not outcome.retryable):
         return None
     series, now = operation.series, run.host.session.database_now()
+    policy = operation.tool.retry
     asked = outcome.retry_after_s if isinstance(outcome, Failed) else None
+    if isinstance(outcome, Failed) and outcome.kind == "throttled" and asked is not None:
+        # To be told to wait is no failure, and does not use up the attempts; all who were told come back
+        # apart.
+        series.tries -= 1
+        return now + int((asked + clock.uniform() * policy.jitter_s) * 1_000_000)
     elapsed_s = max(0.0, (now - series.began_at) / 1_000_000)
-    delay = retry.next_delay(operation.tool.retry, series.tries - 1, elapsed_s, clock.uniform(), asked)
+    delay = retry.next_delay(policy, series.tries - 1, elapsed_s, clock.uniform(), asked)
     return None if isinstance(delay, retry.Stop) else now + int(delay * 1_000_000)
+
+
+def _shared_wait(tool: ToolSpec, outcome: Outcome) -> tuple[str, int] | None:
+    """Answer the wait that a provider asked of everybody."""
+    if isinstance(outcome, Failed) and outcome.kind == "throttled" and outcome.retry_after_s:
+        return tool.provider, int(outcome.retry_after_s * 1_000_000)
+    return None
 
 
 def _pause_us(run: Run, operation: Operation) -> int | None:
@@ -458,20 +477,26 @@ def _pause_us(run: Run, operation: Operation) -> int | None:
 async def _back_off(run: Run, operation: Operation) -> None:
     """Wait until the next attempt may be made; a long wait gives up the slot."""
     pause_us = _pause_us(run, operation)
-    if not pause_us:
+    if pause_us:
+        await _wait(run, operation, HeldBack(why="retry", wait_s=pause_us / 1_000_000))
+
+
+async def _wait(run: Run, operation: Operation, held: HeldBack) -> None:
+    """Wait, without the slot where it takes long."""
+    if held.wait_s is None:
+        await _wait_for_settlement(run, operation)
         return
-    delay_s = pause_us / 1_000_000
     run.active -= 1
-    run.begin_wait(operation.key, Wait(reason="timer", due=clock.monotonic() + delay_s, stored=False))
+    run.begin_wait(operation.key, Wait(reason="timer", due=clock.monotonic() + held.wait_s, stored=False))
     try:
-        await asyncio.sleep(delay_s)
+        await asyncio.sleep(held.wait_s)
     finally:
         run.end_wait(operation.key)
         run.active += 1
 
 
-async def _wait_for_person(run: Run, operation: Operation) -> None:
-    """Wait until somebody settles the operation; the task gives up its lease meanwhile."""
+async def _wait_for_settlement(run: Run, operation: Operation) -> None:
+    """Wait until the settler or a person settles the operation; the task gives up its lease meanwhile."""
     run.active -= 1
     run.begin_wait(operation.key, Wait(reason="reconciliation", due=None, stored=True))
     try:

@@ -32,9 +32,33 @@ class AgentSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BusinessRule:
+    """How a tool's business key is made, and what a second operation under it does.
+
+    template: text with the tool's parameters in braces. once_us: how long a success stands; None is mode
+    ``lock``. waits: a second operation waits for the first (else it is refused). first: after a success a
+    second one answers the first result (else a person is asked).
+    """
+
+    template: str
+    once_us: int | None
+    waits: bool
+    first: bool
+
+    def value(self, plain: dict[str, Any]) -> str:
+        """Make the key of a call. Raises InvalidKey for one that breaks the rules of keys."""
+        return ids.check_key(
+            self.template.format_map({name: str(part) for name, part in plain.items()}), "business key"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """A registered tool. timeout_us bounds one call; key_window_us is how long the other side remembers a
-    key."""
+    """A registered tool.
+
+    timeout_us bounds one call. key_window_us is how long the other side remembers a key, visible_within_us
+    how long an effect may take to be found. provider names whose shared waits it honours.
+    """
 
     name: str
     version: str
@@ -46,6 +70,12 @@ class ToolSpec:
     key_window_us: int | None
     timeout_us: int
     retry: Backoff
+    visible_within_us: int | None = None
+    list_effects: Callable[..., Any] | None = None
+    business: BusinessRule | None = None
+    requires: Callable[..., Any] | None = None
+    requires_signature: Signature | None = None
+    provider: str = ""
 
 
 @dataclass(slots=True)

@@ -22,7 +22,7 @@ does can be written or sent.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -42,7 +42,7 @@ from outlast.errors import (
     OperationError,
     OutlastError,
 )
-from outlast.store.contract import BatchRejected
+from outlast.store.contract import BatchRejected, Store
 from outlast.store.records import (
     Claimed,
     EndAttempt,
@@ -94,6 +94,7 @@ class Host(Protocol):
     registry: Registry
     journal: Journal
     session: Session
+    store: Store
     draining: bool
     grace_ends: float | None
     """When the time to let calls end is over, once the worker leaves; by the monotonic clock."""
@@ -104,6 +105,10 @@ class Host(Protocol):
 
     def http_client(self) -> Any:
         """The process's shared HTTP client."""
+        ...
+
+    async def insist(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Ask the store, again and again while it is away."""
         ...
 
     def keep_evidence(self, evidence: Evidence) -> None:

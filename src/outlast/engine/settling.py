@@ -1,37 +1,35 @@
 """Settling: turn an unknown into succeeded or failed, by evidence, by a declared resend, or by a person.
 
-Purpose: an unknown is never guessed away.
+Purpose: an unknown is never guessed away. What may follow is decided by ``core.settle.plan``; this is the
+worker's hand, as ``housekeeping.settler`` is the hand of processes that hold no lease.
 
 Identity: the operation's turn; every question to the other side takes the next one before it is asked, so
 that a person and a worker cannot settle one operation at the same time.
 
-Failure by failure: ``find`` raises, hangs or answers nonsense: that is no evidence, never absence. It finds
-the effect: the operation succeeded, settled by the worker. It finds nothing: a keyed tool is sent again with
-the same key inside its key window, since there the other side deduplicates; everything else waits for a
-person.
+Failure by failure: ``find`` raises, hangs or answers nonsense: that is no evidence, never absence. What
+cannot be settled now is put back with the plan and the time of the next question; the task gives up its
+lease, the settler asks, and the task is woken when it is settled.
 
-Not covered here: ``queryable`` tools (absence needs a declared time of visibility) wait for a person.
+Not covered: absence of an effect whose sender may still be able to send (a worker that was lost): a person.
 """
 
 from __future__ import annotations
 
-import asyncio
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 from outlast import clock, probes, telemetry
-from outlast.core import values
+from outlast.core import ids, values
 from outlast.core.operation import AFTER_UNKNOWN
-from outlast.core.outcome import Succeeded
-from outlast.engine.run import MAX_ERROR_TEXT, Outpaced, Run, event, failure
-from outlast.errors import InvalidRequest
+from outlast.core.outcome import Failed, Succeeded
+from outlast.core.settle import Asked, Open, Plan, plan
+from outlast.engine import finding
+from outlast.engine.operation import Operation
+from outlast.engine.run import Outpaced, Run, event, failure
+from outlast.errors import ToolFailed
+from outlast.store.reconciling import Postponement
 from outlast.store.records import NewEvent, Note, RecordOperation, RecordOutcome, TakeTurn
 from outlast.tools.call import ToolCall
 
-if TYPE_CHECKING:
-    from outlast.engine.effects import Operation
-
-FIND_TIMEOUT_S: Final = 30.0
 RESENT: Final = "resent"
 """Code on the record of a planned operation whose earlier attempt is still unknown."""
 
@@ -45,56 +43,74 @@ class _Sign:
 
 SEND: Final = _Sign("send")
 """Send again under the same key; the row stays unknown until the next intent."""
-PERSON: Final = _Sign("person")
-"""Nothing more can be done without a person; the row is unknown and in the reconciliation queue."""
+WAIT: Final = _Sign("wait")
+"""Wait until the settler or a person settles it; the row is unknown and in the reconciliation queue."""
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The other side holds the effect."""
-
-    result: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Absent:
-    """The other side answered that it holds no such effect."""
-
-
-@dataclass(frozen=True, slots=True)
-class NoEvidence:
-    """Nothing was learnt."""
-
-    reason: str
-
-
-async def settle(run: Run, operation: Operation, *, pause_us: int | None) -> Succeeded | _Sign:
+async def settle(run: Run, operation: Operation, *, pause_us: int | None) -> Succeeded | Failed | _Sign:
     """Settle one open attempt by the rules of its effect class.
 
     pause_us: how long the retry policy wants to wait before another send, None where it allows none. Raises
     LeaseLost, Outpaced.
     """
-    tool = operation.tool
-    rule = AFTER_UNKNOWN[tool.effect]
     run.critical.add(operation.key)
     try:
-        if rule.call_again and pause_us is not None:
-            operation.resend = f"{tool.effect}: may be called again"
+        if AFTER_UNKNOWN[operation.tool.effect].call_again and pause_us is not None:
+            operation.resend = f"{operation.tool.effect}: making the call again does no harm"
             return SEND
+        operation.sender_gone = await _sender_gone(run, operation)
         await _take_turn(run, operation)
-        if rule.may_ask and tool.find is not None:
-            probes.reach("settle.before_find")
-            answer = await _ask(run, operation)
-            probes.reach("settle.after_find")
-            _note(run, operation, answer)
-            if isinstance(answer, Found):
-                return await _happened(run, operation, answer.result)
-        if pause_us is not None and rule.resend_with_key and _window_open(run, operation, pause_us):
-            operation.resend = "the other side deduplicates by this key"
-            return SEND
-        return PERSON
+        facts = _facts(operation, may_send=pause_us is not None)
+        # A resend begins after the pause, and has to end inside the window all the same.
+        now = run.host.session.database_now() + (pause_us or 0)
+        decided = plan(facts, now)
+        found = None
+        if decided.action == "ask":
+            found, decided = await _ask(run, operation, facts, pause_us or 0)
+        return await _carry_out(run, operation, decided, found)
     finally:
         run.critical.discard(operation.key)
+
+
+async def _carry_out(
+    run: Run, operation: Operation, decided: Plan, found: finding.Finding | None
+) -> Succeeded | Failed | _Sign:
+    if decided.action == "send_again":
+        operation.resend = decided.why
+        return SEND
+    if decided.action == "happened" and found is not None:
+        return await _happened(run, operation, found)
+    if decided.action == "did_not_happen":
+        return await _did_not_happen(run, operation, decided.why)
+    await put_back(run, operation, decided, unusable=found is not None and found.answer == "no_evidence")
+    return WAIT
+
+
+def _facts(operation: Operation, *, may_send: bool) -> Open:
+    tool = operation.tool
+    return Open(
+        effect=tool.effect,
+        first_intent_at=operation.first_intent_at or 0,
+        deadline_at=operation.deadline_at or 0,
+        timeout_us=tool.timeout_us,
+        key_window_us=tool.key_window_us,
+        visible_within_us=tool.visible_within_us,
+        can_find=tool.find is not None,
+        sender_gone=operation.sender_gone,
+        may_send=may_send,
+    )
+
+
+async def _sender_gone(run: Run, operation: Operation) -> bool:
+    """Whether whoever made the last attempt is known to be unable to send any more."""
+    if operation.epoch == run.epoch:
+        # This very process made it, and its body has returned.
+        return operation.state == "unknown"
+    if operation.state == "running":
+        return False
+    store = run.host.store
+    state = await run.host.insist(lambda: store.read_open(run.tenant, run.task, operation.key))
+    return state is not None and state.sender_gone
 
 
 async def _take_turn(run: Run, operation: Operation) -> None:
@@ -123,58 +139,37 @@ async def _take_turn(run: Run, operation: Operation) -> None:
     operation.state = "unknown"
 
 
-async def _ask(run: Run, operation: Operation) -> Found | Absent | NoEvidence:
+async def _ask(run: Run, operation: Operation, facts: Open, pause_us: int) -> tuple[finding.Finding, Plan]:
     tool = operation.tool
-    assert tool.find is not None
-    assert tool.find_signature is not None
-    known = set(tool.find_signature.names)
-    arguments = {name: value for name, value in operation.arguments.items() if name in known}
     query = ToolCall(
-        idempotency_key=f"{run.task}:{operation.key}",
+        idempotency_key=ids.operation_id(run.task, operation.key),
         task=run.task,
         tenant=run.tenant,
         epoch=run.epoch,
         attempt=operation.attempt,
-        deadline=clock.monotonic() + FIND_TIMEOUT_S,
+        deadline=clock.monotonic() + min(finding.FIND_TIMEOUT_S, tool.timeout_us / 1_000_000),
         traceparent=run.loaded.trace,
         guard=run.guard,
         client=run.host.http_client,
         query=True,
     )
-    try:
-        async with asyncio.timeout(FIND_TIMEOUT_S):
-            result = await tool.find(query, **arguments)
-        plain = values.normalise(result)
-        values.encode(plain, what="evidence")
-    except InvalidRequest as error:
-        return NoEvidence(f"the answer cannot be stored: {error}"[:MAX_ERROR_TEXT])
-    # ``find`` is the user's code; whatever it raises is no evidence.
-    except Exception as error:
-        return NoEvidence(type(error).__name__)
-    return Absent() if plain is None else Found(plain)
-
-
-def _note(run: Run, operation: Operation, answer: Found | Absent | NoEvidence) -> None:
-    seen: dict[str, Any]
-    match answer:
-        case Found():
-            seen = {"answer": "found", "result": answer.result}
-        case Absent():
-            seen = {"answer": "absent"}
-        case NoEvidence():
-            seen = {"answer": "no evidence", "reason": answer.reason}
+    probes.reach("settle.before_find")
+    asked_at = run.host.session.database_now()
+    found = await finding.ask(tool, query, operation.arguments, operation.request)
+    probes.reach("settle.after_find")
     run.append(
         Note(
             key=operation.key,
             attempt=operation.attempt,
             source="answered",
-            data=values.encode({"asked": "find by key", **seen}, limit=2 * values.MAX_VALUE_BYTES),
+            data=finding.as_evidence(found, by="worker"),
         )
     )
+    now = run.host.session.database_now() + pause_us
+    return found, plan(facts, now, Asked(answer=found.answer, at=asked_at))
 
 
-async def _happened(run: Run, operation: Operation, result: Any) -> Succeeded:
-    text = values.encode(result)
+async def _happened(run: Run, operation: Operation, found: finding.Finding) -> Succeeded:
     await _outcome(
         run,
         operation,
@@ -183,37 +178,80 @@ async def _happened(run: Run, operation: Operation, result: Any) -> Succeeded:
             attempt=operation.attempt,
             turn=operation.turn,
             state="succeeded",
-            result=text,
+            result=values.encode(found.result),
             settled_by="worker",
-            events=(
-                event(
-                    "operation.settled",
-                    operation=operation.key,
-                    kind="tool",
-                    name=operation.tool.name,
-                    verdict="happened",
-                    by="worker",
-                ),
-            ),
+            events=(_settled(operation, "happened"),),
         ),
     )
-    telemetry.emit(
-        telemetry.OperationSettled(tenant=run.tenant, task=run.task, key=operation.key, verdict="happened")
+    _told(run, operation, "happened")
+    return Succeeded(result=found.result)
+
+
+async def _did_not_happen(run: Run, operation: Operation, why: str) -> Failed:
+    outcome = Failed(kind="did_not_happen", reason=why, retryable=True)
+    await _outcome(
+        run,
+        operation,
+        RecordOutcome(
+            key=operation.key,
+            attempt=operation.attempt,
+            turn=operation.turn,
+            state="failed",
+            error=failure(ToolFailed.code, why, reason=outcome.kind, retryable=True),
+            settled_by="worker",
+            events=(_settled(operation, "did_not_happen"),),
+        ),
     )
-    return Succeeded(result=result)
+    _told(run, operation, "did_not_happen")
+    return outcome
+
+
+def _settled(operation: Operation, verdict: str) -> NewEvent:
+    return event(
+        "operation.settled",
+        operation=operation.key,
+        kind="tool",
+        name=operation.tool.name,
+        verdict=verdict,
+        by="worker",
+    )
+
+
+def _told(run: Run, operation: Operation, verdict: str) -> None:
+    telemetry.emit(
+        telemetry.OperationSettled(tenant=run.tenant, task=run.task, key=operation.key, verdict=verdict)
+    )
+
+
+async def put_back(run: Run, operation: Operation, decided: Plan, *, unusable: bool) -> None:
+    """Leave it to the settler or to a person, with the plan. Raises Outpaced."""
+    ask_in_us = None
+    if decided.at is not None:
+        ask_in_us = max(0, decided.at - run.host.session.database_now())
+    postponement = Postponement(
+        tenant=run.tenant,
+        task=run.task,
+        key=operation.key,
+        turn=operation.turn,
+        ask_in_us=ask_in_us,
+        unusable=unusable,
+        why=decided.why,
+    )
+    store = run.host.store
+    (still_ours,) = await run.host.insist(lambda: store.postpone([postponement]))
+    if not still_ours:
+        raise Outpaced(f"operation {operation.key} was settled by somebody else")
 
 
 def resent(run: Run, operation: Operation, why: str) -> RecordOutcome:
     """Make the record that puts an unknown back to planned, for the intent after it in the same batch."""
-    telemetry.emit(
-        telemetry.OperationSettled(tenant=run.tenant, task=run.task, key=operation.key, verdict="send_again")
-    )
+    _told(run, operation, "send_again")
     return RecordOutcome(
         key=operation.key,
         attempt=operation.attempt,
         turn=operation.turn,
         state="planned",
-        error=failure(RESENT, why),
+        error=failure(RESENT, why, series=operation.series.kept()),
         events=(
             event(
                 "operation.retrying",
@@ -227,12 +265,11 @@ def resent(run: Run, operation: Operation, why: str) -> RecordOutcome:
     )
 
 
-async def still_unknown(run: Run, operation: Operation) -> None:
-    """Put an operation whose resend was refused back to unknown: its earlier attempt is as open as before.
+async def still_unknown(run: Run, operation: Operation, reason: str) -> None:
+    """Put an operation whose send was refused into the reconciliation queue: it is as open as it was before.
 
     Raises LeaseLost, Outpaced.
     """
-    reason = "not sent again: its time is over"
     run.append(
         RecordOperation(
             key=operation.key,
@@ -252,7 +289,8 @@ async def still_unknown(run: Run, operation: Operation) -> None:
             attempt=operation.attempt,
             turn=operation.turn,
             state="unknown",
-            error=failure("unknown", reason, reason=reason),
+            error=failure("unknown", reason, reason=reason, series=operation.series.kept()),
+            sender_gone=operation.sender_gone,
         ),
     )
 
@@ -263,25 +301,14 @@ async def _outcome(run: Run, operation: Operation, record: RecordOutcome) -> Non
         raise Outpaced(f"operation {operation.key} was settled by somebody else")
     operation.turn += 1
     operation.state = record.state
-    if record.state == "succeeded":
+    if record.state in ("succeeded", "failed"):
         run.remember(
             operation.key,
             operation.position,
             "tool",
             operation.tool.name,
-            "succeeded",
+            record.state,
             operation.request,
             record.result,
+            record.error,
         )
-
-
-def _window_open(run: Run, operation: Operation, pause_us: int) -> bool:
-    """Whether a resend after a pause ends inside the time in which the other side knows the key."""
-    window = operation.tool.key_window_us
-    if window is None or operation.first_intent_at is None:
-        return False
-    ends = run.host.session.database_now() + pause_us + operation.tool.timeout_us
-    return ends <= operation.first_intent_at + window
-
-
-__all__ = ["PERSON", "SEND", "Absent", "Found", "NoEvidence", "resent", "settle"]

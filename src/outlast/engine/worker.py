@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ import orjson
 from outlast import clock, probes, telemetry
 from outlast.engine.context import TaskContext, tool_spec_of
 from outlast.engine.housekeeping import sweeper
+from outlast.engine.housekeeping.settler import Settler
 from outlast.engine.journal import Journal
 from outlast.engine.registry import Registry
 from outlast.engine.run import Run
@@ -81,20 +82,19 @@ class Worker:
             self._client = make_client()
         return self._client
 
+    async def insist(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Ask the store, again and again while it is away."""
+        while True:
+            try:
+                return await work()
+            except StoreUnavailable as error:
+                telemetry.emit(telemetry.StoreAway(duty="ask", detail=str(error)))
+                await asyncio.sleep(0.5)
+
     def keep_evidence(self, evidence: Evidence) -> None:
         """Store evidence that has no lease, as soon as the store takes it."""
-
-        async def keep() -> None:
-            while True:
-                try:
-                    await self.store.note([evidence])
-                except StoreUnavailable as error:
-                    telemetry.emit(telemetry.StoreAway(duty="note", detail=str(error)))
-                    await asyncio.sleep(0.5)
-                    continue
-                return
-
-        self.straggle(asyncio.get_running_loop().create_task(keep()))
+        keeping = self.insist(lambda: self.store.note([evidence]))
+        self.straggle(asyncio.get_running_loop().create_task(keeping))
 
     def straggle(self, task: asyncio.Task[Any]) -> None:
         """Watch over work that outlives its run; a stop waits for it within the grace time."""
@@ -138,6 +138,7 @@ class Worker:
                 return
             duties.append(asyncio.create_task(self.session.keep()))
             duties.append(asyncio.create_task(sweeper.keep_sweeping(self.store, self.settings)))
+            duties.append(asyncio.create_task(Settler(self).keep()))
             claiming = asyncio.create_task(self._claim(pools, serves))
             duties.append(claiming)
             done, _ = await asyncio.wait({*duties, journal}, return_when=asyncio.FIRST_COMPLETED)

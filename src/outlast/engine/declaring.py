@@ -1,0 +1,120 @@
+"""What a tool declares about itself, checked once when it is registered."""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Callable
+from typing import Any, Literal, TypedDict
+
+from outlast.core.durations import Duration, microseconds
+from outlast.core.operation import Effect
+from outlast.core.retry import Backoff
+from outlast.engine.registry import DEFAULT_TOOL_BACKOFF, BusinessRule, ToolSpec
+from outlast.engine.signature import Signature
+from outlast.errors import ConfigurationError
+
+
+class ToolOptions(TypedDict, total=False):
+    """Options of a tool.
+
+    effect: what it does to the outside: ``read``, ``idempotent``, ``keyed``, ``queryable`` or ``manual`` (the
+    default). name, version: of the tool; a new version makes old approvals void.
+    key_window: for keyed tools, how long the other side remembers a key.
+    find: an async function that looks the effect up; takes a ToolCall and any of the tool's parameters;
+    answers None (absent), the result, a list of candidates, or ``Found``.
+    visible_within: how long after its deadline an effect may take to be found; without it absence proves
+    nothing. list_effects: an async function that lists the keys of effects made since an instant, for the
+    sweep of the other side. business_key: what a call is about, as a template over its parameters, such as
+    ``"{employee}/{invoice}"``. lock: what a second operation does while the first holds the key: ``wait`` or
+    ``refuse``. once: how long a success stands for the key as well; on_repeat: ``first`` (a second operation
+    answers the first result) or ``ask`` (a person).
+    requires: an async function over any of the parameters, asked just before the intent; answers True, or a
+    text that says what is missing.
+    provider: a name, the tool's own by default; when one tool of it is told to wait (429), all of them do.
+    timeout: how long one call may take. retry: delays and caps of attempts.
+    """
+
+    effect: Effect
+    name: str
+    version: str
+    key_window: Duration
+    find: Callable[..., Any]
+    visible_within: Duration
+    list_effects: Callable[..., Any]
+    business_key: str
+    lock: Literal["wait", "refuse"]
+    once: Duration
+    on_repeat: Literal["first", "ask"]
+    requires: Callable[..., Any]
+    provider: str
+    timeout: Duration
+    retry: Backoff
+
+
+def tool_spec(function: Callable[..., Any], options: ToolOptions) -> ToolSpec:
+    """Make a tool's spec. Raises ConfigurationError for options that contradict each other or cannot be
+    kept."""
+    name = options.get("name") or function.__name__
+    what = f"tool {name}"
+    effect = options.get("effect", "manual")
+    unknown = set(options) - set(ToolOptions.__annotations__)
+    if unknown:
+        raise ConfigurationError(f"{what} has no option {', '.join(sorted(unknown))}")
+    if effect == "keyed" and "key_window" not in options:
+        raise ConfigurationError(
+            f"{what} is keyed: say with key_window= how long the other side remembers a key"
+        )
+    if effect != "keyed" and "key_window" in options:
+        raise ConfigurationError(f"{what} is {effect}: key_window= is for keyed tools only")
+    if effect == "queryable" and "find" not in options:
+        raise ConfigurationError(f"{what} is queryable: say with find= how an effect is looked up")
+    signature = Signature.of(function, skip=1, owner=what)
+    find, requires = options.get("find"), options.get("requires")
+    return ToolSpec(
+        name=name,
+        version=options.get("version", "1"),
+        effect=effect,
+        function=function,
+        signature=signature,
+        find=find,
+        find_signature=None if find is None else Signature.of(find, skip=1, owner=f"find of {what}"),
+        key_window_us=_duration(options.get("key_window"), "key_window"),
+        visible_within_us=_duration(options.get("visible_within"), "visible_within", zero=True),
+        list_effects=options.get("list_effects"),
+        business=_business(what, signature, options),
+        requires=requires,
+        requires_signature=None
+        if requires is None
+        else Signature.of(requires, skip=0, owner=f"requires of {what}"),
+        provider=options.get("provider", name),
+        timeout_us=microseconds(options.get("timeout", "30s"), what="timeout"),
+        retry=options.get("retry", DEFAULT_TOOL_BACKOFF),
+    )
+
+
+def _duration(value: Duration | None, what: str, *, zero: bool = False) -> int | None:
+    return None if value is None else microseconds(value, what=what, zero=zero)
+
+
+def _business(what: str, signature: Signature, options: ToolOptions) -> BusinessRule | None:
+    template = options.get("business_key")
+    if template is None:
+        alone = [name for name in ("lock", "once", "on_repeat") if name in options]
+        if alone:
+            raise ConfigurationError(f"{what}: {alone[0]}= needs a business_key=")
+        return None
+    fields = [field for _, field, _, _ in string.Formatter().parse(template) if field is not None]
+    strangers = [field for field in fields if field not in signature.names]
+    if not fields or strangers:
+        raise ConfigurationError(
+            f"{what}: business_key {template!r} must name parameters of the tool in braces"
+            + (f", and {strangers[0]!r} is none" if strangers else "")
+        )
+    if "on_repeat" in options and "once" not in options:
+        raise ConfigurationError(f"{what}: on_repeat= needs once=")
+    return BusinessRule(
+        template=template,
+        once_us=_duration(options.get("once"), "once"),
+        waits=options.get("lock", "wait") == "wait",
+        first=options.get("on_repeat", "first") == "first",
+    )

@@ -1,0 +1,96 @@
+"""Asking the other side about an effect: the call of a tool's ``find``, and what its answer means.
+
+Purpose: one way to ask, for the worker that holds the task and for the settler that holds none.
+
+Failure by failure: ``find`` raises, hangs, or answers what cannot be stored: that is no evidence, never
+absence. A wait that the other side asks for is handed on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any, Final
+
+from outlast.core import canonical, values
+from outlast.core.settle import Answer
+from outlast.engine.registry import ToolSpec
+from outlast.errors import InvalidRequest, NotSent
+from outlast.tools.call import ToolCall
+
+FIND_TIMEOUT_S: Final = 30.0
+MAX_DETAIL: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What ``find`` answers when a plain result does not say enough.
+
+    result: what the tool would have returned. arguments: those that the effect over there was made with, by
+    the tool's parameter names; where given they are compared with the operation's, and a difference goes to a
+    person.
+    """
+
+    result: Any
+    arguments: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """An answer. result: plain, of an effect that was found. wait_s: how long the other side asked to be left
+    alone."""
+
+    answer: Answer
+    result: Any = None
+    detail: str = ""
+    wait_s: float | None = None
+
+
+async def ask(tool: ToolSpec, query: ToolCall, arguments: dict[str, Any], request: str) -> Finding:
+    """Ask the other side once.
+
+    arguments: the operation's, typed; ``find`` gets those that it has parameters for. request: the
+    operation's fingerprint. Never raises what ``find`` raises.
+    """
+    if tool.find is None or tool.find_signature is None:
+        raise ValueError(f"tool {tool.name} has no find")
+    given = {name: value for name, value in arguments.items() if name in tool.find_signature.names}
+    try:
+        async with asyncio.timeout(min(FIND_TIMEOUT_S, tool.timeout_us / 1_000_000)):
+            answer = await tool.find(query, **given)
+        return _read(tool, answer, request)
+    except InvalidRequest as error:
+        return Finding(answer="no_evidence", detail=f"the answer is of no use: {error}"[:MAX_DETAIL])
+    except NotSent as error:
+        return Finding(
+            answer="no_evidence", detail="the other side could not be asked", wait_s=error.retry_after
+        )
+    # ``find`` is the user's code; whatever it raises is no evidence.
+    except Exception as error:
+        return Finding(answer="no_evidence", detail=type(error).__name__)
+
+
+def _read(tool: ToolSpec, answer: Any, request: str) -> Finding:
+    candidates = answer if isinstance(answer, list) else [] if answer is None else [answer]
+    if not candidates:
+        return Finding(answer="absent")
+    if len(candidates) > 1:
+        return Finding(answer="several", detail=f"{len(candidates)} effects could be this one")
+    found = candidates[0] if isinstance(candidates[0], Found) else Found(candidates[0])
+    plain = values.normalise(found.result)
+    values.encode(plain, what="the result that find answered")
+    if found.arguments is not None:
+        made_with = tool.signature.plain(tool.signature.check(found.arguments))
+        if canonical.fingerprint("tool", tool.name, made_with) != request:
+            return Finding(answer="different", result=plain, detail="made with other arguments")
+    return Finding(answer="found", result=plain)
+
+
+def as_evidence(found: Finding, *, by: str) -> str:
+    """Write an answer as the JSON text that is kept of it."""
+    seen: dict[str, Any] = {"asked": "find", "by": by, "answer": found.answer.replace("_", " ")}
+    if found.detail:
+        seen["detail"] = found.detail
+    if found.answer in ("found", "different"):
+        seen["result"] = found.result
+    return values.encode(seen, limit=2 * values.MAX_VALUE_BYTES, what="evidence")

@@ -1,0 +1,147 @@
+"""What may hold a call back before its intent: preconditions, switches, shared waits, business keys.
+
+Purpose: a call that may not be made is refused, waits, or is answered by an earlier one; it is never sent
+first and asked about afterwards.
+
+State: the store's gate decides in the transaction of the intent; this turns its refusal into what the agent
+sees.
+
+Failure by failure: a precondition that raises is not met. The holder of a business key ends between the
+refusal and the look at it: the call is tried again at once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from outlast.core import ids, values
+from outlast.core.outcome import Succeeded
+from outlast.core.settle import Plan
+from outlast.engine import settling
+from outlast.engine.operation import HeldBack, Operation
+from outlast.engine.run import Run, event, failure, text_of
+from outlast.errors import ToolRejected
+from outlast.store.reconciling import KeyHolder
+from outlast.store.records import OperationFilter, RecordOperation
+
+PAUSED_S = 5.0
+"""How often a paused call looks whether the switch still stands."""
+KEY_HELD_S = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
+"""How often a call looks whether another one has given up its business key."""
+
+
+async def unmet(operation: Operation) -> str | None:
+    """Ask a tool's preconditions; answer what is missing, None when nothing is."""
+    tool = operation.tool
+    if tool.requires is None or tool.requires_signature is None:
+        return None
+    names = tool.requires_signature.names
+    given = {name: value for name, value in operation.arguments.items() if name in names}
+    try:
+        answer = await tool.requires(**given)
+    # The precondition is the user's code; one that cannot be asked is not met.
+    except Exception as error:
+        return f"its precondition could not be checked: {text_of(error)}"
+    if answer is True:
+        return None
+    return answer if isinstance(answer, str) and answer else "its precondition is not met"
+
+
+async def held_back(run: Run, operation: Operation, refused: str) -> HeldBack | Succeeded:
+    """Turn a gate's refusal into a wait, an answer or a failure."""
+    name, _, detail = refused.partition(" ")
+    operation.held += 1
+    if name == "paused":
+        return HeldBack(why="paused by an operator", wait_s=PAUSED_S)
+    if name == "held":
+        return HeldBack(why="its provider asked everybody to wait", wait_s=int(detail) / 1_000_000)
+    rule, business = operation.tool.business, operation.business
+    if rule is None or business is None:
+        raise ValueError(f"refusal {refused!r} of operation {operation.key} is not known")
+    store = run.host.store
+    holder = await run.host.insist(lambda: store.read_business_key(run.tenant, business.tool, business.value))
+    if holder is None:
+        return HeldBack(why="the business key is free again", wait_s=0.0)
+    if holder.state == "held":
+        if rule.waits:
+            pause = KEY_HELD_S[min(operation.held, len(KEY_HELD_S)) - 1]
+            return HeldBack(why="another operation holds its business key", wait_s=pause)
+        owner = ids.operation_id(holder.task, holder.key)
+        return await refuse(
+            run, operation, "business_key", f"operation {owner} is doing this ({business.value})"
+        )
+    if rule.first and not operation.earlier_open:
+        return await _answer_first(run, operation, holder)
+    return await _ask_person(run, operation, holder)
+
+
+async def refuse(run: Run, operation: Operation, reason: str, message: str) -> HeldBack:
+    """End a call that was not made as refused; one whose earlier attempt is open is left to a person
+    instead."""
+    if operation.state == "unknown":
+        operation.resend = None
+        await settling.put_back(run, operation, Plan(action="person", why=message), unusable=False)
+        return HeldBack(why=message, wait_s=None)
+    error = failure(ToolRejected.code, message, reason=reason, retryable=False)
+    _record(run, operation, "failed", None, error, "operation.failed", reason=reason)
+    return HeldBack(why=message, wait_s=0.0)
+
+
+async def _answer_first(run: Run, operation: Operation, holder: KeyHolder) -> HeldBack | Succeeded:
+    store = run.host.store
+    query = OperationFilter(tenant=run.tenant, task=holder.task, key=holder.key, limit=1)
+    rows = await run.host.insist(lambda: store.list_operations(query))
+    if not rows or rows[0].state != "succeeded":
+        return HeldBack(why="the business key is free again", wait_s=0.0)
+    first = rows[0]
+    _record(
+        run,
+        operation,
+        "succeeded",
+        first.result,
+        first.error,
+        "operation.settled",
+        verdict="answered by an earlier operation",
+        by=ids.operation_id(holder.task, holder.key),
+    )
+    return Succeeded(result=None if first.result is None else values.decode(first.result))
+
+
+async def _ask_person(run: Run, operation: Operation, holder: KeyHolder) -> HeldBack:
+    owner = ids.operation_id(holder.task, holder.key)
+    why = f"operation {owner} has done this already; is it to be done again?"
+    if operation.state != "unknown":
+        await settling.still_unknown(run, operation, why)
+    await settling.put_back(run, operation, Plan(action="person", why=why), unusable=False)
+    return HeldBack(why=why, wait_s=None)
+
+
+def _record(
+    run: Run, operation: Operation, state: Any, result: str | None, error: str | None, kind: str, **said: Any
+) -> None:
+    """Put the end of a call that was not made on record."""
+    run.append(
+        RecordOperation(
+            key=operation.key,
+            position=operation.position,
+            kind="tool",
+            name=operation.tool.name,
+            state=state,
+            request=operation.request,
+            arguments=operation.text,
+            result=result,
+            error=error,
+            events=(event(kind, operation=operation.key, kind="tool", name=operation.tool.name, **said),),
+        )
+    )
+    operation.state = state
+    run.remember(
+        operation.key,
+        operation.position,
+        "tool",
+        operation.tool.name,
+        state,
+        operation.request,
+        result,
+        error,
+    )

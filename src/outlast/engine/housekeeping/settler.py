@@ -1,0 +1,244 @@
+"""The settler: settles unknown operations that no worker holds, by the same rules as a worker would.
+
+Purpose: an unknown does not wait for its task to be claimed again; one of an ended task is settled too.
+
+Identity: an item is taken for a while under the process's session; taking it takes the operation's turn.
+
+Clock: the database's decides when an item is due; the session's estimate of it decides nothing that is
+stored.
+
+What is fenced: settling and postponing compare the turn. A worker that claims the task, or a person, takes
+the next turn, and the settler's answer is refused.
+
+Failure by failure: the settler dies: what it took can be taken again when its time is over. ``find`` fails:
+asked again with growing pauses, then a person. The other side asks for a pause: its items wait that long. A
+tool's signature no longer fits what is stored: a person.
+
+Not covered: tools that this process does not know are left to others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from outlast import clock, telemetry
+from outlast.core import ids, values
+from outlast.core.settle import Asked, Open, Plan, plan
+from outlast.engine import finding
+from outlast.engine.registry import Registry, ToolSpec
+from outlast.engine.series import Series
+from outlast.engine.session import Session
+from outlast.engine.settings import WorkerSettings
+from outlast.errors import InvalidRequest, StoreUnavailable
+from outlast.store.contract import Store
+from outlast.store.reconciling import OpenItem, OpenRequest, Postponement
+from outlast.store.records import Evidence, EvidenceRow, Settlement
+from outlast.tools.call import ToolCall
+
+BATCH: Final = 64
+AT_ONCE: Final = 8
+"""Questions that one process asks one tool's other side at the same time."""
+LEASE_US: Final = 120_000_000
+
+
+class Host(Protocol):
+    """What the settler needs of the worker that runs it."""
+
+    settings: WorkerSettings
+    registry: Registry
+    session: Session
+    store: Store
+
+    def http_client(self) -> Any:
+        """The process's shared HTTP client."""
+        ...
+
+
+def open_facts(tool: ToolSpec, item: OpenItem, evidence: list[EvidenceRow]) -> Open:
+    """Gather what decides about an unknown operation."""
+    operation = item.operation
+    return Open(
+        effect=tool.effect,
+        first_intent_at=operation.first_intent_at or 0,
+        deadline_at=operation.deadline_at or 0,
+        timeout_us=tool.timeout_us,
+        key_window_us=tool.key_window_us,
+        visible_within_us=tool.visible_within_us,
+        can_find=tool.find is not None,
+        sender_gone=item.sender_gone,
+        # Nobody sends for a task that has ended.
+        may_send=not item.task_ended and Series.of(operation).again_at is not None,
+        unusable=item.unusable,
+        late_success=late_result(evidence) is not None,
+    )
+
+
+def late_result(evidence: list[EvidenceRow]) -> str | None:
+    """Answer the result, as JSON text, that a late answer brought, if one did."""
+    for row in reversed(evidence):
+        if row.source == "late":
+            seen = values.decode(row.data)
+            if seen.get("state") == "succeeded" and seen.get("result") is not None:
+                return str(seen["result"])
+    return None
+
+
+class Settler:
+    """Settle what is due, again and again."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._gates: dict[str, asyncio.Semaphore] = {}
+        self._not_before: dict[str, float] = {}
+
+    async def keep(self) -> None:
+        """Settle for ever; end by cancelling."""
+        while True:
+            try:
+                busy = await self.once()
+            except StoreUnavailable as error:
+                telemetry.emit(telemetry.StoreAway(duty="settle", detail=str(error)))
+                busy = False
+            await asyncio.sleep(0.0 if busy else self._host.settings.sweep_s)
+
+    async def once(self) -> bool:
+        """Take what is due and settle it; answer whether there may be more at once. Raises
+        StoreUnavailable."""
+        tools = tuple(self._host.registry.tools)
+        if not tools:
+            return False
+        request = OpenRequest(session=self._host.session.id, tools=tools, limit=BATCH, lease_us=LEASE_US)
+        items = await self._host.store.claim_open(request)
+        results = await asyncio.gather(*(self._one(item) for item in items), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return len(items) >= BATCH
+
+    async def _one(self, item: OpenItem) -> None:
+        tool = self._host.registry.tools[item.operation.name]
+        name = tool.provider or tool.name
+        gate = self._gates.setdefault(name, asyncio.Semaphore(AT_ONCE))
+        async with gate:
+            wait_s = self._not_before.get(name, 0.0) - clock.monotonic()
+            if wait_s > 0:
+                later = Plan(
+                    action="wait", why="the other side asked for a pause", at=self._now() + int(wait_s * 1e6)
+                )
+                await self._postpone(item, later, unusable=False)
+                return
+            await self._decide(tool, name, item)
+
+    async def _decide(self, tool: ToolSpec, name: str, item: OpenItem) -> None:
+        operation = item.operation
+        store = self._host.store
+        evidence = await store.read_evidence(operation.tenant, operation.task, operation.key)
+        facts = open_facts(tool, item, evidence)
+        decided = plan(facts, self._now())
+        if decided.action == "happened":
+            await self._settle(item, decided, late_result(evidence))
+            return
+        if decided.action != "ask":
+            await self._carry_out(item, decided, None, unusable=False)
+            return
+        try:
+            arguments = tool.signature.check(values.decode(operation.arguments or "{}"))
+        except InvalidRequest as error:
+            misfit = Plan(
+                action="person", why=f"its arguments do not fit the tool as it is now: {error}"[:500]
+            )
+            await self._postpone(item, misfit, unusable=True)
+            return
+        asked_at = self._now()
+        found = await finding.ask(tool, self._query(tool, item), arguments, operation.request)
+        await store.note([_answered(item, found)])
+        decided = plan(facts, self._now(), Asked(answer=found.answer, at=asked_at))
+        if found.wait_s is not None:
+            self._not_before[name] = clock.monotonic() + found.wait_s
+            if decided.action == "wait":
+                decided = replace(decided, at=self._now() + int(found.wait_s * 1e6))
+        result = values.encode(found.result) if found.answer == "found" else None
+        await self._carry_out(item, decided, result, unusable=found.answer == "no_evidence")
+
+    async def _carry_out(self, item: OpenItem, decided: Plan, result: str | None, *, unusable: bool) -> None:
+        if decided.action in ("wait", "person"):
+            await self._postpone(item, decided, unusable=unusable)
+        else:
+            await self._settle(item, decided, result)
+
+    async def _settle(self, item: OpenItem, decided: Plan, result: str | None) -> None:
+        operation = item.operation
+        verdict: Any = decided.action
+        (settled,) = await self._host.store.settle(
+            [
+                Settlement(
+                    tenant=operation.tenant,
+                    task=operation.task,
+                    key=operation.key,
+                    verdict=verdict,
+                    by="settler",
+                    reason=decided.why,
+                    turn=operation.turn,
+                    result=result,
+                )
+            ]
+        )
+        if settled.kind == "too_early":
+            later = Plan(
+                action="wait", why="its last attempt may still be under way", at=self._now() + settled.wait_us
+            )
+            await self._postpone(item, later, unusable=False)
+        elif settled.kind == "settled":
+            telemetry.emit(
+                telemetry.OperationSettled(
+                    tenant=operation.tenant, task=operation.task, key=operation.key, verdict=verdict
+                )
+            )
+
+    async def _postpone(self, item: OpenItem, decided: Plan, *, unusable: bool) -> None:
+        operation = item.operation
+        ask_in_us = None if decided.at is None else max(0, decided.at - self._now())
+        await self._host.store.postpone(
+            [
+                Postponement(
+                    tenant=operation.tenant,
+                    task=operation.task,
+                    key=operation.key,
+                    turn=operation.turn,
+                    ask_in_us=ask_in_us,
+                    unusable=unusable,
+                    why=decided.why,
+                )
+            ]
+        )
+
+    def _query(self, tool: ToolSpec, item: OpenItem) -> ToolCall:
+        operation = item.operation
+        return ToolCall(
+            idempotency_key=ids.operation_id(operation.task, operation.key),
+            task=operation.task,
+            tenant=operation.tenant,
+            epoch=operation.epoch,
+            attempt=operation.attempt,
+            deadline=clock.monotonic() + min(finding.FIND_TIMEOUT_S, tool.timeout_us / 1_000_000),
+            traceparent=item.trace,
+            client=self._host.http_client,
+            query=True,
+        )
+
+    def _now(self) -> int:
+        return self._host.session.database_now()
+
+
+def _answered(item: OpenItem, found: finding.Finding) -> Evidence:
+    operation = item.operation
+    return Evidence(
+        tenant=operation.tenant,
+        task=operation.task,
+        key=operation.key,
+        attempt=operation.attempt,
+        source="answered",
+        data=finding.as_evidence(found, by="settler"),
+    )

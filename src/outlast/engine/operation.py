@@ -1,0 +1,49 @@
+"""One tool call as a run sees it while it brings it to its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from outlast.engine.registry import ToolSpec
+from outlast.engine.series import Series
+from outlast.store.records import BusinessKey
+
+
+@dataclass(slots=True)
+class Operation:
+    """One call as this run sees it; attempt and turn mirror the row on disk.
+
+    earlier_open: an earlier attempt ended as unknown and nothing has said since whether it acted.
+    sender_gone: whoever made that attempt cannot send any more. resend: why an unknown may be sent again; put
+    on record together with the next intent, never before it. held: times in a row that the call was held
+    back.
+    """
+
+    key: str
+    position: int
+    tool: ToolSpec
+    arguments: dict[str, Any]
+    text: str
+    request: str
+    decision: str
+    attempt: int
+    turn: int
+    state: str
+    epoch: int
+    first_intent_at: int | None
+    deadline_at: int | None
+    series: Series
+    business: BusinessKey | None
+    earlier_open: bool = False
+    sender_gone: bool = False
+    resend: str | None = None
+    held: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldBack:
+    """A call that may not be made now. wait_s: when to try again, None when somebody has to settle it."""
+
+    why: str
+    wait_s: float | None
