@@ -11,6 +11,15 @@ import apsw
 
 from outlast import clock
 from outlast.errors import ConfigurationError, StoreUnavailable
+from outlast.store.reconciling import (
+    AuditRow,
+    KeyHolder,
+    OpenItem,
+    OpenRequest,
+    OpenState,
+    Pause,
+    Postponement,
+)
 from outlast.store.records import (
     AttemptRow,
     Batch,
@@ -43,8 +52,8 @@ from outlast.store.records import (
 from outlast.store.sqlite import claim as claiming
 from outlast.store.sqlite import connection as connections
 from outlast.store.sqlite import flush as flushing
+from outlast.store.sqlite import keys, outbox, reconciling, switches, views
 from outlast.store.sqlite import migrate as migrating
-from outlast.store.sqlite import outbox, views
 from outlast.store.sqlite import settle as settling
 from outlast.store.sqlite import submit as submitting
 from outlast.store.sqlite import sweep as sweeping
@@ -241,6 +250,25 @@ class SqliteStore:
         """Append evidence; see ``Store.note``."""
         await self._desk().write(lambda tx: settling.note(tx, evidence, now))
 
+    async def claim_open(self, request: OpenRequest, *, now: int | None = None) -> list[OpenItem]:
+        """Take unknown operations that are due; see ``Store.claim_open``."""
+        return await self._desk().write(
+            lambda tx: reconciling.claim_open(tx, request, now),
+            peek=lambda tx: reconciling.peek(tx, request, now),
+        )
+
+    async def postpone(self, postponements: Sequence[Postponement], *, now: int | None = None) -> list[bool]:
+        """Put taken operations back; see ``Store.postpone``."""
+        return await self._desk().write(lambda tx: reconciling.postpone(tx, postponements, now))
+
+    async def pause(self, switch: Pause, *, now: int | None = None) -> None:
+        """Stop new intents of a scope; see ``Store.pause``."""
+        await self._desk().write(lambda tx: switches.pause(tx, switch, now))
+
+    async def resume(self, switch: Pause, *, now: int | None = None) -> bool:
+        """Take a switch back; see ``Store.resume``."""
+        return await self._desk().write(lambda tx: switches.resume(tx, switch, now))
+
     async def sweep(self, request: SweepRequest, *, now: int | None = None) -> Swept:
         """Sweep once; see ``Store.sweep``."""
         return await self._desk().write(lambda tx: sweeping.sweep(tx, request, now))
@@ -278,6 +306,22 @@ class SqliteStore:
     async def read_evidence(self, tenant: str, task: str, key: str) -> list[EvidenceRow]:
         """Read evidence; see ``Store.read_evidence``."""
         return await self._desk().read(lambda tx: views.read_evidence(tx, tenant, task, key))
+
+    async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:
+        """Read a place in the reconciliation queue; see ``Store.read_open``."""
+        return await self._desk().read(lambda tx: reconciling.read_open(tx, tenant, task, key))
+
+    async def list_pauses(self, tenant: str) -> list[Pause]:
+        """List the switches that stand; see ``Store.list_pauses``."""
+        return await self._desk().read(lambda tx: switches.list_pauses(tx, tenant))
+
+    async def read_business_key(self, tenant: str, tool: str, value: str) -> KeyHolder | None:
+        """Read who holds a business key; see ``Store.read_business_key``."""
+        return await self._desk().read(lambda tx: keys.read(tx, tenant, tool, value))
+
+    async def read_audit(self, tenant: str, after: int = 0, limit: int = 100) -> list[AuditRow]:
+        """Read a tenant's audit trail; see ``Store.read_audit``."""
+        return await self._desk().read(lambda tx: switches.read_audit(tx, tenant, after, limit))
 
     async def health(self) -> Health:
         """Say whether the store answers; never raises."""

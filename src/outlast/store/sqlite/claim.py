@@ -305,4 +305,5 @@ def operation_row(row: Row) -> OperationRow:
         due_at=row[20],
         ended_at=row[21],
         settled_by=row[22],
+        business_key=row[23],
     )

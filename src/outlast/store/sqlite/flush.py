@@ -26,6 +26,7 @@ from outlast.store.records import (
     TakeTurn,
     TaskWrites,
 )
+from outlast.store.sqlite import gate, keys
 from outlast.store.sqlite.heads import Head, json_text
 from outlast.store.sqlite.transaction import Transaction
 
@@ -111,7 +112,7 @@ def _record_operation(tx: Transaction, head: Head, entry: RecordOperation) -> st
     )
     if not recorded:
         # A record is never refused; where something was sent or has ended, what is stored stands.
-        tx.run(
+        replaced = tx.run(
             "replace_operation",
             (
                 entry.kind,
@@ -129,58 +130,18 @@ def _record_operation(tx: Transaction, head: Head, entry: RecordOperation) -> st
                 entry.key,
             ),
         )
+        if replaced and ended_at is not None:
+            # It ends without a call; what an earlier attempt held is nobody's any more.
+            keys.give_up_others(tx, (head.tenant, head.task, entry.key), None)
     _append(head, entry.events)
     return None
 
 
 def _commit_intent(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
-    at = head.at
-    deadline_at = at + entry.timeout_us
-    if head.deadline_at is not None:
-        if at >= head.deadline_at:
-            return "deadline"
-        deadline_at = min(deadline_at, head.deadline_at)
-    first = entry.attempt == 0 and entry.turn == 0
-    admitted = first and tx.run(
-        "commit_first_intent",
-        (
-            head.tenant,
-            head.task,
-            entry.key,
-            entry.position,
-            entry.kind,
-            entry.name,
-            entry.request,
-            entry.decision,
-            entry.effect,
-            head.epoch,
-            entry.arguments,
-            at,
-            deadline_at,
-        ),
-    )
-    if not admitted and not tx.run(
-        "commit_intent",
-        (
-            entry.kind,
-            entry.name,
-            entry.request,
-            entry.decision,
-            entry.effect,
-            head.epoch,
-            entry.arguments,
-            at,
-            deadline_at,
-            head.tenant,
-            head.task,
-            entry.key,
-            entry.attempt,
-            entry.turn,
-        ),
-    ):
-        return "not_planned"
-    _append(head, entry.events)
-    return None
+    refusal = gate.admit(tx, head, entry)
+    if refusal is None:
+        _append(head, entry.events)
+    return refusal
 
 
 def _record_outcome(tx: Transaction, head: Head, entry: RecordOutcome) -> str | None:
@@ -201,10 +162,16 @@ def _record_outcome(tx: Transaction, head: Head, entry: RecordOutcome) -> str | 
     )
     if not recorded:
         return "turn_passed"
+    name = (head.tenant, head.task, entry.key)
     if entry.state == "unknown":
-        tx.run("add_unsettled", (head.tenant, head.task, entry.key, head.at))
+        head.unsettle(entry.key, sender_gone=entry.sender_gone)
     else:
-        tx.run("drop_unsettled", (head.tenant, head.task, entry.key))
+        tx.run("drop_unsettled", name)
+        if entry.state in OPERATION.final:
+            keys.end(tx, name, entry.state, head.at)
+    if entry.wait is not None:
+        provider, wait_us = entry.wait
+        tx.run("keep_wait", (head.tenant, provider, head.at + wait_us))
     _append(head, entry.events)
     return None
 
@@ -212,7 +179,7 @@ def _record_outcome(tx: Transaction, head: Head, entry: RecordOutcome) -> str | 
 def _take_turn(tx: Transaction, head: Head, entry: TakeTurn) -> str | None:
     if not tx.run("take_turn", (head.tenant, head.task, entry.key, entry.attempt, entry.turn)):
         return "turn_passed"
-    tx.run("add_unsettled", (head.tenant, head.task, entry.key, head.at))
+    head.unsettle(entry.key, why=entry.reason)
     _append(head, entry.events)
     return None
 

@@ -8,6 +8,7 @@ from typing import Any
 import orjson
 
 from outlast.core.transitions import TASK
+from outlast.store.sqlite import keys
 from outlast.store.sqlite.transaction import Transaction
 
 NO_DATA = "{}"
@@ -105,6 +106,13 @@ class Head:
             changed = self._tx.run("count_events", (self.last_event, self.tenant, self.task, self.epoch))
             assert changed == 1, "the head changed inside its own transaction"
 
+    def unsettle(self, key: str, *, sender_gone: bool = False, why: str = "") -> None:
+        """Put an unknown operation into the reconciliation queue; what stands there already stays."""
+        name = (self.tenant, self.task, key)
+        added = self._tx.run("add_unsettled", (*name, self.at, self.at, sender_gone, why))
+        if sender_gone and not added:
+            self._tx.run("sender_is_gone", name)
+
     # -- moves -----------------------------------------------------------------------------------------------
 
     def end_attempt(self, end: str) -> None:
@@ -164,7 +172,8 @@ class Head:
             tx.run("dequeue", name)
         for (key,) in tx.rows("open_effects", name):
             tx.run("lose_operation", (*name, key))
-            tx.run("add_unsettled", (*name, key, self.at))
+            self.unsettle(key)
+        keys.give_up_planned(tx, *name)
         counted = tx.row("count_unsettled", name)
         assert counted is not None
         effects_open = int(counted[0])

@@ -6,11 +6,15 @@ from collections.abc import Sequence
 
 import orjson
 
+from outlast.core.ids import operation_id
 from outlast.core.transitions import OPERATION
 from outlast.store.records import Evidence, Settled, Settlement
+from outlast.store.sqlite import keys, switches
 from outlast.store.sqlite.heads import Head, json_text
 from outlast.store.sqlite.transaction import Transaction
 
+CONTRADICTED = "late evidence contradicts what was settled"
+"""Why an operation stands in the reconciliation queue again."""
 _STATES = {"happened": "succeeded", "did_not_happen": "failed", "send_again": "planned"}
 
 
@@ -50,6 +54,8 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
         },
     )
     tx.run("drop_unsettled", name)
+    if settled in OPERATION.final:
+        keys.end(tx, name, settled, at)
     kept = json_text(
         {
             "verdict": one.verdict,
@@ -59,8 +65,19 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
             "evidence": orjson.Fragment(one.evidence),
         }
     )
-    source = "person" if one.by.startswith("person:") else "answered"
-    tx.run("add_evidence", (*name, attempt, source, kept, at))
+    by_person = one.by.startswith("person:")
+    tx.run("add_evidence", (*name, attempt, "person" if by_person else "answered", kept, at))
+    if by_person:
+        switches.audit(
+            tx,
+            one.tenant,
+            who=one.by,
+            what=f"settle:{one.verdict}",
+            subject=operation_id(one.task, one.key),
+            reason=one.reason,
+            at=at,
+            data=one.evidence,
+        )
     head = Head.read(tx, one.tenant, one.task, at)
     # The end of a task stays its last event.
     if head is not None and head.live:
@@ -73,6 +90,9 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
         if head.state == "waiting" and head.reason != "operator":
             head.enqueue()
         head.save()
+    elif settled not in OPERATION.final:
+        # Nobody is left who would send it again.
+        keys.end(tx, name, "failed", at)
     return Settled(kind="settled", state=settled)
 
 
@@ -81,3 +101,35 @@ def note(tx: Transaction, evidence: Sequence[Evidence], now: int | None) -> None
     at = tx.now(now)
     for one in evidence:
         tx.run("add_evidence", (one.tenant, one.task, one.key, one.attempt, one.source, one.data, at))
+        if one.says is not None:
+            _compare(tx, one, at)
+    tx.write_events()
+
+
+def _compare(tx: Transaction, one: Evidence, at: int) -> None:
+    """Compare what evidence says with what is recorded."""
+    name = (one.tenant, one.task, one.key)
+    found = tx.row("read_settled", name)
+    if found is None:
+        return
+    state, attempt, settled_by = found
+    if state == "unknown":
+        tx.run("ask_now", (at, *name))
+    elif one.attempt == attempt and (
+        (state == "failed" and one.says == "happened")
+        # The answer of a call itself is not contradicted by its absence later.
+        or (state == "succeeded" and settled_by is not None and one.says == "did_not_happen")
+    ):
+        _contradict(tx, one, at)
+
+
+def _contradict(tx: Transaction, one: Evidence, at: int) -> None:
+    """Put a settled operation back into the reconciliation queue, for a person."""
+    name = (one.tenant, one.task, one.key)
+    tx.run("contradict_operation", name)
+    tx.run("add_unsettled", (*name, at, None, False, CONTRADICTED))
+    keys.hold_again(tx, name)
+    head = Head.read(tx, one.tenant, one.task, at)
+    if head is not None and head.live:
+        head.append("operation.contradicted", json_text({"operation": one.key, "says": one.says}))
+        head.save()

@@ -16,6 +16,7 @@ def sweep(tx: Transaction, request: SweepRequest, now: int | None) -> Swept:
     lost, parked = _take_away(tx, request, at)
     expired = _expire(tx, request, at)
     woken = _wake(tx, request.limit, at)
+    tx.run("drop_waits", (at,))
     tx.write_events()
     due = tx.row("next_due", {"now": at, "grace": request.grace_us})
     assert due is not None

@@ -23,7 +23,8 @@ LaneKey = tuple[str, str, str, str, int]
 class Transaction:
     """What a verb writes through. Lives for one transaction of one connection; not shared between threads.
 
-    hints: topics to hint once this transaction is committed.
+    hints: topics to hint once this transaction is committed. pauses: (tenant, scope) of every switch that
+    stands, and keys: whether there is any business key; None until somebody has looked.
     """
 
     __slots__ = (
@@ -36,6 +37,8 @@ class Transaction:
         "_now",
         "execute",
         "hints",
+        "keys",
+        "pauses",
     )
 
     def __init__(
@@ -54,6 +57,8 @@ class Transaction:
         self._now: int | None = None
         self.execute = connection.execute
         self.hints: set[str] = set()
+        self.pauses: frozenset[Row] | None = None
+        self.keys: bool | None = None
 
     # -- statements ------------------------------------------------------------------------------------------
 
@@ -135,9 +140,10 @@ class Transaction:
         return self._new_lanes
 
     def forget(self) -> None:
-        """Drop what a verb left here that was rolled back: lanes and events."""
+        """Drop what a verb left here that was rolled back: lanes, events, and what it has looked at."""
         self._new_lanes.clear()
         self._events.clear()
+        self.pauses = self.keys = None
 
     def enqueue(self, entries: Sequence[tuple[int, str, str]]) -> None:
         """Put tasks, as (lane, tenant, task), into their lanes behind everything queued before."""

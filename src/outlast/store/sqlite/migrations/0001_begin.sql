@@ -154,17 +154,84 @@ create table operations (
     due_at integer,
     ended_at integer,
     settled_by text,
+    business_key text,
     primary key (tenant, task, key)
 ) strict, without rowid;
 
--- The reconciliation queue: a row exists exactly while its operation is unknown.
+-- The reconciliation queue: a row exists exactly while its operation is unknown. ``ask_at`` is null where only a
+-- person can settle it; ``claimed_by`` is whoever looks at it until ``claimed_until``, or ``:`` and the turn at
+-- which it was put back.
 create table unsettled (
     tenant text not null,
     task text not null,
     key text not null,
     since integer not null,
+    ask_at integer,
+    asked integer not null default 0 check (asked >= 0),
+    unusable integer not null default 0 check (unusable between 0 and asked),
+    claimed_until integer not null default 0,
+    claimed_by text not null default '',
+    sender_gone integer not null default 0 check (sender_gone in (0, 1)),
+    why text not null default '',
     primary key (tenant, task, key)
 ) strict, without rowid;
+
+-- By it the settler finds what is due, whatever stands in the queue for people.
+create index unsettled_due on unsettled (ask_at) where ask_at is not null;
+
+-- How long a provider asked everybody to wait.
+create table provider_waits (
+    tenant text not null check (tenant <> ''),
+    provider text not null check (provider <> ''),
+    until_at integer not null,
+    primary key (tenant, provider)
+) strict, without rowid;
+
+-- What calls are about in the business's own words: at most one operation holds a key.
+create table business_keys (
+    tenant text not null check (tenant <> ''),
+    tool text not null check (tool <> ''),
+    value text not null check (
+        length(value) between 1 and 255
+        and instr(cast(value as blob), x'00') = 0
+        and value not glob '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'
+    ),
+    mode text not null check (mode in ('lock', 'once')),
+    window_us integer,
+    task text not null,
+    key text not null,
+    state text not null check (state in ('held', 'done')),
+    until_at integer,
+    primary key (tenant, tool, value),
+    check ((state = 'done') = (until_at is not null))
+) strict, without rowid;
+
+-- By it an operation's key is found when it has an outcome, and a task's when it ends.
+create index business_keys_holder on business_keys (tenant, task, key);
+
+-- Switches that stop new intents.
+create table pauses (
+    tenant text not null check (tenant <> ''),
+    scope text not null check (scope = 'all' or scope glob 'tool:?*'),
+    reason text not null,
+    by_whom text not null check (by_whom <> ''),
+    at integer not null,
+    primary key (tenant, scope)
+) strict, without rowid;
+
+-- Who did what to what, and why. Its numbers grow; nothing is ever deleted, so none is used twice.
+create table audit (
+    number integer primary key,
+    tenant text not null check (tenant <> ''),
+    at integer not null,
+    who text not null check (who <> ''),
+    what text not null check (what <> ''),
+    subject text not null,
+    reason text not null,
+    data text not null
+) strict;
+
+create index audit_tenant on audit (tenant, number);
 
 create table evidence (
     tenant text not null,
@@ -243,6 +310,21 @@ when old.state in ('succeeded', 'failed')
     and new.state <> 'unknown'
 begin
     select raise(abort, 'a recorded outcome changes only by reopening or contradicting it');
+end;
+
+-- A key that is held is given up before another has it.
+create trigger business_keys_guard before update on business_keys
+when old.state = 'held' and (new.tenant <> old.tenant or new.task <> old.task or new.key <> old.key)
+begin
+    select raise(abort, 'a business key that is held does not change hands');
+end;
+
+create trigger audit_no_update before update on audit begin
+    select raise(abort, 'the audit trail is never changed');
+end;
+
+create trigger audit_no_delete before delete on audit begin
+    select raise(abort, 'the audit trail is never deleted');
 end;
 
 create trigger events_no_update before update on events begin

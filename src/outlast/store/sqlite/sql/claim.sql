@@ -96,6 +96,6 @@ where tenant = :tenant and task = :task;
 -- Read a task's journal; the few rows of one task are put in order by who asked.
 -- name: load_operations
 select tenant, task, key, position, kind, name, state, request, decision, effect, attempt, turn, epoch, arguments,
-    result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by
+    result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by, business_key
 from operations
 where tenant = :tenant and task = :task;

@@ -47,9 +47,9 @@ where tenant = :tenant and task = :task and key = :key
 -- Commit the intent of an operation that was not on record.
 -- name: commit_first_intent
 insert into operations (tenant, task, key, position, kind, name, state, request, decision, effect, attempt, turn,
-    epoch, arguments, created_at, intent_at, first_intent_at, deadline_at)
+    epoch, arguments, created_at, intent_at, first_intent_at, deadline_at, business_key)
 values (:tenant, :task, :key, :position, :kind, :name, 'running', :request, :decision, :effect, 1, 1,
-    :epoch, :arguments, :now, :now, :now, :deadline_at)
+    :epoch, :arguments, :now, :now, :now, :deadline_at, :business_key)
 on conflict do nothing;
 
 -- Commit an intent by compare-and-set on attempt, turn and state.
@@ -58,9 +58,21 @@ update operations
 set kind = :kind, name = :name, state = 'running', request = :request, decision = :decision, effect = :effect,
     attempt = attempt + 1, turn = turn + 1, epoch = :epoch, arguments = :arguments, result = null, error = null,
     intent_at = :now, first_intent_at = coalesce(first_intent_at, :now), deadline_at = :deadline_at, ended_at = null,
-    settled_by = null
+    settled_by = null, business_key = :business_key
 where tenant = :tenant and task = :task and key = :key and attempt = :attempt and turn = :turn
     and state in ('planned', 'approved');
+
+-- Read how long a provider asked everybody to wait.
+-- name: read_wait
+select until_at
+from provider_waits
+where tenant = :tenant and provider = :provider;
+
+-- Keep that a provider asked everybody to wait; the longer of that and what stands.
+-- name: keep_wait
+insert into provider_waits (tenant, provider, until_at)
+values (:tenant, :provider, :until_at)
+on conflict (tenant, provider) do update set until_at = max(until_at, excluded.until_at);
 
 -- Record an outcome by compare-and-set on attempt, turn and state.
 -- name: record_outcome

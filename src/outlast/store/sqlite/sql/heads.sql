@@ -108,9 +108,15 @@ where tenant = :tenant and task = :task and key = :key and state = 'running';
 
 -- Put an operation into the reconciliation queue, if it is not there.
 -- name: add_unsettled
-insert into unsettled (tenant, task, key, since)
-values (:tenant, :task, :key, :since)
+insert into unsettled (tenant, task, key, since, ask_at, sender_gone, why)
+values (:tenant, :task, :key, :since, :ask_at, :sender_gone, :why)
 on conflict do nothing;
+
+-- Keep that whoever made an attempt of an operation in the reconciliation queue cannot send any more.
+-- name: sender_is_gone
+update unsettled
+set sender_gone = 1
+where tenant = :tenant and task = :task and key = :key;
 
 -- Take an operation out of the reconciliation queue.
 -- name: drop_unsettled

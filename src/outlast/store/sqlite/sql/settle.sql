@@ -7,3 +7,21 @@
 update operations
 set state = :state, result = :result, error = :error, turn = turn + 1, ended_at = :ended_at, settled_by = :by
 where tenant = :tenant and task = :task and key = :key and turn = :turn and state = 'unknown';
+
+-- Read what evidence is compared with.
+-- name: read_settled
+select state, attempt, settled_by
+from operations
+where tenant = :tenant and task = :task and key = :key;
+
+-- Open a settled operation again, since late evidence contradicts it; what was recorded stays to be seen.
+-- name: contradict_operation
+update operations
+set state = 'unknown', ended_at = null
+where tenant = :tenant and task = :task and key = :key and state in ('succeeded', 'failed');
+
+-- Have an unknown operation looked at by now at the latest.
+-- name: ask_now
+update unsettled
+set ask_at = min(coalesce(ask_at, :now), :now)
+where tenant = :tenant and task = :task and key = :key;

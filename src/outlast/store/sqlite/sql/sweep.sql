@@ -58,3 +58,8 @@ select min(
     coalesce((select min(case kind when 'deadline' then due_at + :grace else due_at end)
               from timers where due_at <= :now), 9223372036854775807)
 );
+
+-- Forget what providers asked for once it is over.
+-- name: drop_waits
+delete from provider_waits
+where until_at <= :now;

@@ -1,0 +1,98 @@
+"""The gate of an intent: what is looked at before one attempt at an operation may be made.
+
+The look that refuses most rarely costs least: switches are read once a transaction, shared waits and business
+keys only by calls that name one.
+"""
+
+from __future__ import annotations
+
+from outlast.store.records import CommitIntent
+from outlast.store.sqlite import keys, switches
+from outlast.store.sqlite.heads import Head
+from outlast.store.sqlite.transaction import Transaction
+
+
+def admit(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
+    """Commit an intent; answer None, or the name of what refuses it."""
+    at = head.at
+    deadline_at = at + entry.timeout_us
+    if head.deadline_at is not None:
+        if at >= head.deadline_at:
+            return "deadline"
+        deadline_at = min(deadline_at, head.deadline_at)
+    business = entry.business
+    refusal = _against(tx, head, entry)
+    if refusal is not None:
+        # Whoever is behind the ledger has to hear of that first.
+        return refusal if _is_planned(tx, head, entry) else "not_planned"
+    first = entry.attempt == 0 and entry.turn == 0
+    value = None if business is None else business.value
+    admitted = first and tx.run(
+        "commit_first_intent",
+        (
+            head.tenant,
+            head.task,
+            entry.key,
+            entry.position,
+            entry.kind,
+            entry.name,
+            entry.request,
+            entry.decision,
+            entry.effect,
+            head.epoch,
+            entry.arguments,
+            at,
+            deadline_at,
+            value,
+        ),
+    )
+    if not admitted:
+        again = tx.run(
+            "commit_intent",
+            (
+                entry.kind,
+                entry.name,
+                entry.request,
+                entry.decision,
+                entry.effect,
+                head.epoch,
+                entry.arguments,
+                at,
+                deadline_at,
+                value,
+                head.tenant,
+                head.task,
+                entry.key,
+                entry.attempt,
+                entry.turn,
+            ),
+        )
+        if not again:
+            return "not_planned"
+        keys.give_up_others(tx, (head.tenant, head.task, entry.key), business)
+    if business is not None:
+        keys.take(tx, (head.tenant, head.task, entry.key), business)
+    return None
+
+
+def _against(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
+    """Say what is against an intent beside the ledger itself."""
+    if switches.paused(tx, head.tenant, entry.name):
+        return "paused"
+    if entry.provider is not None:
+        wait = tx.row("read_wait", (head.tenant, entry.provider))
+        if wait is not None and wait[0] > head.at:
+            return f"held {wait[0] - head.at}"
+    if entry.business is None:
+        return None
+    operation = (head.tenant, head.task, entry.key)
+    return keys.refusal(tx, operation, entry.business, repeat=entry.repeat, at=head.at)
+
+
+def _is_planned(tx: Transaction, head: Head, entry: CommitIntent) -> bool:
+    """Say whether the ledger itself would admit an intent."""
+    found = tx.row("read_operation", (head.tenant, head.task, entry.key))
+    if found is None:
+        return entry.attempt == 0 and entry.turn == 0
+    state, attempt, turn, _ = found
+    return state in ("planned", "approved") and (attempt, turn) == (entry.attempt, entry.turn)

@@ -1,0 +1,53 @@
+-- claim_open, postpone, read_open: the reconciliation queue as the settler works it.
+--
+-- Lock order: the file's one writer lock; it is had before anything is looked at. What is fenced: the operation by
+-- its state and turn.
+
+-- Read unknown operations that are due, that nobody works on, and whose tool is known; the one due longest first.
+-- name: due_open
+select unsettled.since, unsettled.asked, unsettled.unusable, unsettled.sender_gone, inputs.trace, tasks.state,
+    operations.tenant, operations.task, operations.key, position, kind, name, operations.state, request, decision, effect,
+    attempt, turn, operations.epoch, arguments, result, error, created_at, intent_at, first_intent_at,
+    operations.deadline_at, due_at, ended_at, settled_by, business_key
+from unsettled
+join operations on operations.tenant = unsettled.tenant and operations.task = unsettled.task
+    and operations.key = unsettled.key
+join tasks on tasks.tenant = unsettled.tenant and tasks.id = unsettled.task
+join inputs on inputs.tenant = unsettled.tenant and inputs.task = unsettled.task
+where unsettled.ask_at <= :now and unsettled.claimed_until <= :now and operations.state = 'unknown'
+    and tasks.state <> 'running' and operations.name in (select value from json_each(:tools))
+order by unsettled.ask_at, unsettled.tenant, unsettled.task, unsettled.key
+limit :limit;
+
+-- Take the next turn of an unknown operation without a lease.
+-- name: take_open_turn
+update operations
+set turn = turn + 1
+where tenant = :tenant and task = :task and key = :key and turn = :turn and state = 'unknown';
+
+-- Keep who looks at an unknown operation, and until when.
+-- name: hold_open
+update unsettled
+set claimed_by = :session, claimed_until = :until
+where tenant = :tenant and task = :task and key = :key;
+
+-- Read what putting back compares with.
+-- name: read_open_turn
+select operations.state, operations.turn, unsettled.claimed_by
+from unsettled
+join operations on operations.tenant = unsettled.tenant and operations.task = unsettled.task
+    and operations.key = unsettled.key
+where unsettled.tenant = :tenant and unsettled.task = :task and unsettled.key = :key;
+
+-- Put an unknown operation back.
+-- name: put_back
+update unsettled
+set asked = asked + 1, unusable = case when :unusable then unusable + 1 else 0 end, ask_at = :ask_at,
+    claimed_until = 0, claimed_by = :mark, why = :why
+where tenant = :tenant and task = :task and key = :key;
+
+-- Read an operation's place in the reconciliation queue.
+-- name: read_open
+select since, asked, unusable, ask_at, sender_gone, why
+from unsettled
+where tenant = :tenant and task = :task and key = :key;
