@@ -24,6 +24,15 @@ from typing import Any, Protocol, TypeVar
 
 from outlast.errors import StoreUnavailable
 from outlast.store.contract import Store, Wakes
+from outlast.store.reconciling import (
+    AuditRow,
+    KeyHolder,
+    OpenItem,
+    OpenRequest,
+    OpenState,
+    Pause,
+    Postponement,
+)
 from outlast.store.records import (
     AttemptRow,
     Batch,
@@ -264,6 +273,18 @@ class NodeStore:
     async def note(self, evidence: Sequence[Evidence], *, now: int | None = None) -> None:
         await self._carry("note", lambda store: store.note(evidence, now=now))
 
+    async def claim_open(self, request: OpenRequest, *, now: int | None = None) -> list[OpenItem]:
+        return await self._carry("claim_open", lambda store: store.claim_open(request, now=now))
+
+    async def postpone(self, postponements: Sequence[Postponement], *, now: int | None = None) -> list[bool]:
+        return await self._carry("postpone", lambda store: store.postpone(postponements, now=now))
+
+    async def pause(self, switch: Pause, *, now: int | None = None) -> None:
+        await self._carry("pause", lambda store: store.pause(switch, now=now))
+
+    async def resume(self, switch: Pause, *, now: int | None = None) -> bool:
+        return await self._carry("resume", lambda store: store.resume(switch, now=now))
+
     async def sweep(self, request: SweepRequest, *, now: int | None = None) -> Swept:
         return await self._carry("sweep", lambda store: store.sweep(request, now=now))
 
@@ -290,6 +311,20 @@ class NodeStore:
 
     async def read_evidence(self, tenant: str, task: str, key: str) -> list[EvidenceRow]:
         return await self._carry("read_evidence", lambda store: store.read_evidence(tenant, task, key))
+
+    async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:
+        return await self._carry("read_open", lambda store: store.read_open(tenant, task, key))
+
+    async def list_pauses(self, tenant: str) -> list[Pause]:
+        return await self._carry("list_pauses", lambda store: store.list_pauses(tenant))
+
+    async def read_business_key(self, tenant: str, tool: str, value: str) -> KeyHolder | None:
+        return await self._carry(
+            "read_business_key", lambda store: store.read_business_key(tenant, tool, value)
+        )
+
+    async def read_audit(self, tenant: str, after: int = 0, limit: int = 100) -> list[AuditRow]:
+        return await self._carry("read_audit", lambda store: store.read_audit(tenant, after, limit))
 
     async def health(self) -> Health:
         try:
