@@ -1,8 +1,9 @@
 """Run AI-agent tasks so that they outlive their process, and what they do outside is done once and known."""
 
-from outlast.app import Operations, Outlast, TaskHandle
+from outlast.app import Outlast, TaskHandle
 from outlast.core.retry import Backoff
 from outlast.engine.context import TaskContext
+from outlast.engine.finding import Found
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import (
     Forbidden,
@@ -18,6 +19,7 @@ from outlast.errors import (
     ToolRejected,
     Uncertain,
 )
+from outlast.ledger import Operations, OtherSide, Pauses, PlanView
 from outlast.submitting import Request
 from outlast.tools.call import ToolCall
 from outlast.views import AttemptView, EventView, EvidenceView, OperationView, TaskView
@@ -30,12 +32,16 @@ __all__ = [
     "EventView",
     "EvidenceView",
     "Forbidden",
+    "Found",
     "Invalid",
     "NotSent",
     "OperationView",
     "Operations",
+    "OtherSide",
     "Outlast",
     "OutlastError",
+    "Pauses",
+    "PlanView",
     "Rejected",
     "Request",
     "ResultUnstorable",

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
-from typing import Any, Literal, Self, TypeVar, Unpack, overload
+from typing import Any, Self, TypeVar, Unpack, overload
 
-from outlast.core import ids, values
+from outlast.core import ids
 from outlast.core.durations import Duration, microseconds
 from outlast.core.retry import Backoff
 from outlast.engine.declaring import ToolOptions, tool_spec
@@ -19,26 +19,23 @@ from outlast.errors import (
     Busy,
     ConfigurationError,
     IdempotencyConflict,
-    OperationNotFound,
-    SettlementConflict,
     TaskCancelled,
     TaskFailed,
     TaskNotFound,
 )
+from outlast.ledger import Operations, Pauses
 from outlast.opening import store_for
 from outlast.settings import Settings
 from outlast.store.contract import Store
 from outlast.store.records import (
     EventCursor,
-    OperationFilter,
-    Settlement,
     Submitted,
     TaskFilter,
     TaskRef,
 )
 from outlast.streams.tail import Tail
 from outlast.submitting import DEFAULT_TENANT, Request, Submitter, submission_for
-from outlast.views import AttemptView, EventView, EvidenceView, OperationView, TaskView
+from outlast.views import AttemptView, EventView, TaskView
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -69,92 +66,6 @@ class TaskHandle:
         return self._app.events(self.id, tenant=self.tenant, after=after)
 
 
-class Operations:
-    """The ledger and the reconciliation queue."""
-
-    def __init__(self, app: Outlast) -> None:
-        self._app = app
-
-    async def list(
-        self,
-        *,
-        task: str | None = None,
-        state: str | None = None,
-        tenant: str = DEFAULT_TENANT,
-        after: str | None = None,
-        limit: int = 100,
-    ) -> Sequence[OperationView]:
-        """List a task's operations in order, or, without a task, the tenant's unknown ones (state
-        ``unknown``)."""
-        query = OperationFilter(tenant=tenant, task=task, state=state, after=after, limit=limit)
-        return [OperationView.of(row) for row in await self._app.store.list_operations(query)]
-
-    async def show(
-        self, operation: str, *, tenant: str = DEFAULT_TENANT
-    ) -> tuple[OperationView, Sequence[EvidenceView]]:
-        """Read one operation by its id with its evidence. Raises OperationNotFound."""
-        task, key = ids.split_operation_id(operation)
-        rows = await self._app.store.list_operations(
-            OperationFilter(tenant=tenant, task=task, key=key, limit=1)
-        )
-        if not rows:
-            raise OperationNotFound(f"no operation {operation} in tenant {tenant}")
-        evidence = await self._app.store.read_evidence(tenant, task, key)
-        return OperationView.of(rows[0]), [EvidenceView.of(row) for row in evidence]
-
-    async def settle(
-        self,
-        operation: str,
-        verdict: Literal["happened", "did_not_happen", "send_again"],
-        *,
-        reason: str,
-        by: str,
-        result: Any = None,
-        turn: int | None = None,
-        forced: bool = False,
-        tenant: str = DEFAULT_TENANT,
-    ) -> OperationView:
-        """Settle an unknown operation; its task resumes.
-
-        verdict: ``happened`` (with the result that the agent is to see), ``did_not_happen``, or
-        ``send_again`` (under the same key). reason and by (a person's name) are kept. turn: the turn that was
-        seen, so that two people cannot overwrite each other. forced: settle as not happened before the call's
-        own deadline is over.
-
-        Raises OperationNotFound, SettlementConflict (with what is recorded), InvalidRequest. Atomic; fenced
-        by the operation's turn.
-        """
-        task, key = ids.split_operation_id(operation)
-        ids.check_key(reason, "reason")
-        ids.check_key(by, "by")
-        settlement = Settlement(
-            tenant=tenant,
-            task=task,
-            key=key,
-            verdict=verdict,
-            by=f"person:{by}",
-            reason=reason,
-            turn=turn,
-            result=values.encode(values.normalise(result), what="result") if verdict == "happened" else None,
-            forced=forced,
-        )
-        (settled,) = await self._app.store.settle([settlement])
-        if settled.kind == "not_found":
-            raise OperationNotFound(f"no operation {operation} in tenant {tenant}")
-        if settled.kind == "too_early":
-            raise SettlementConflict(
-                f"operation {operation} may still be under way for {settled.wait_us / 1_000_000:.1f} s;"
-                " wait, or force it",
-                state="too_early",
-            )
-        if settled.kind == "conflict":
-            raise SettlementConflict(
-                f"operation {operation} is {settled.state}, not open to this settlement", state=settled.state
-            )
-        view, _ = await self.show(operation, tenant=tenant)
-        return view
-
-
 class Outlast:
     """An app: its agents and tools, and a store to run them from.
 
@@ -166,6 +77,7 @@ class Outlast:
         self.name = ids.check_name(name, "app name")
         self.registry = Registry()
         self.operations = Operations(self)
+        self.pauses = Pauses(self)
         self._database_url = database_url
         self._store = store
         self._opened = False

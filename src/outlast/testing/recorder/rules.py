@@ -24,8 +24,8 @@ Ending = Literal[
 class Rule:
     """Say what happens to calls that fit, beside or instead of what an honest service would do.
 
-    A call fits when ``method``, ``path`` (a glob) and ``key`` are equal or None. ``nth`` counts the fitting
-    calls from 1, beginning when the rule was planned: the rule waits for that one. It serves ``times`` calls,
+    A call fits when ``method``, ``path`` (a glob), ``key`` and ``invoice`` (of its body or its query) are equal
+    or None. ``nth`` counts the fitting calls from 1, beginning when the rule was planned: the rule waits for that one. It serves ``times`` calls,
     or all of them for None. Of several rules that want a call the one planned first takes it.
 
     In the order of time: the rule holds the call at the barrier ``hold`` if ``hold_at`` is "arrived"; waits
@@ -40,6 +40,7 @@ class Rule:
     method: str | None = "POST"
     path: str | None = None
     key: str | None = None
+    invoice: str | None = None
     nth: int | None = None
     times: int | None = 1
     act: bool = True
@@ -127,18 +128,20 @@ class Rule:
         method: str | None = "POST",
         path: str | None = None,
         key: str | None = None,
+        invoice: str | None = None,
         nth: int | None = None,
         times: int | None = 1,
     ) -> Rule:
         """Make a copy that fits other calls; see the class for the arguments."""
-        return replace(self, method=method, path=path, key=key, nth=nth, times=times)
+        return replace(self, method=method, path=path, key=key, invoice=invoice, nth=nth, times=times)
 
-    def fits(self, method: str, path: str, key: str | None) -> bool:
+    def fits(self, method: str, path: str, key: str | None, invoice: str | None) -> bool:
         """Answer whether a call is of the kind that this rule is for."""
         return (
             self.method in (None, method)
             and (self.path is None or fnmatchcase(path, self.path))
             and self.key in (None, key)
+            and self.invoice in (None, invoice)
         )
 
     def as_json(self) -> dict[str, Any]:

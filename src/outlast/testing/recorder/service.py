@@ -29,8 +29,8 @@ class _Planned:
     seen: int = 0
     used: int = 0
 
-    def takes(self, method: str, path: str, key: str | None) -> bool:
-        if not self.rule.fits(method, path, key):
+    def takes(self, method: str, path: str, key: str | None, invoice: str | None) -> bool:
+        if not self.rule.fits(method, path, key, invoice):
             return False
         self.seen += 1
         its_turn = self.rule.nth is None or self.seen >= self.rule.nth
@@ -89,7 +89,7 @@ class Service:
             body=_logged_body(request.body),
             body_digest=_digest(request.body),
         )
-        rule = self._take(request.method, request.path, key)
+        rule = self._take(request, key)
         if rule is not None:
             self.ledger.note(number, misbehaved=json.dumps(rule.as_json()))
         self._tell()
@@ -101,9 +101,12 @@ class Service:
             answer = _instead(rule)
         return await self._end(connection, number, rule, answer)
 
-    def _take(self, method: str, path: str, key: str | None) -> Rule | None:
+    def _take(self, request: Request, key: str | None) -> Rule | None:
+        invoice = _invoice(request)
         # Every rule counts the calls that fit it, also those that an earlier rule takes.
-        wanting = [planned for planned in self._plan if planned.takes(method, path, key)]
+        wanting = [
+            planned for planned in self._plan if planned.takes(request.method, request.path, key, invoice)
+        ]
         if not wanting:
             return None
         wanting[0].used += 1
@@ -371,6 +374,16 @@ def _key(header: str | None) -> str | None:
     if header is not None and len(header) >= 2 and header[0] == header[-1] == '"':
         return re.sub(r'\\(["\\])', r"\1", header[1:-1])
     return header
+
+
+def _invoice(request: Request) -> str | None:
+    """Read which invoice a call is about, from its body or else its query."""
+    try:
+        body = request.json() if request.body else None
+    except ValueError:
+        body = None
+    invoice = body.get("invoice") if isinstance(body, dict) else None
+    return invoice if isinstance(invoice, str) else request.query.get("invoice")
 
 
 def _integer(header: str | None) -> int | None:

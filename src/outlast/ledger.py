@@ -1,0 +1,298 @@
+"""The ledger as people use it: operations, the reconciliation queue, plans, switches and the audit trail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, Protocol
+
+from outlast import clock
+from outlast.core import ids, values
+from outlast.core.settle import Plan, plan
+from outlast.engine.housekeeping.settler import open_facts
+from outlast.engine.registry import Registry
+from outlast.errors import (
+    ConfigurationError,
+    InvalidRequest,
+    OperationNotFound,
+    SettlementConflict,
+)
+from outlast.store.contract import Store
+from outlast.store.reconciling import EVERY_TENANT, AuditRow, OpenItem, OpenState, Pause
+from outlast.store.records import OperationFilter, OperationRow, Settlement, TaskRef
+from outlast.submitting import DEFAULT_TENANT
+from outlast.tools.call import ToolCall
+from outlast.tools.http import make_client
+from outlast.views import EvidenceView, OperationView, instant
+
+
+class App(Protocol):
+    """What the ledger needs of an app."""
+
+    registry: Registry
+
+    @property
+    def store(self) -> Store:
+        """The opened store."""
+        ...
+
+
+class Operations:
+    """The ledger and the reconciliation queue."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def list(
+        self,
+        *,
+        task: str | None = None,
+        state: str | None = None,
+        tenant: str = DEFAULT_TENANT,
+        after: str | None = None,
+        limit: int = 100,
+    ) -> Sequence[OperationView]:
+        """List a task's operations in order, or, without a task, the tenant's unknown ones (state
+        ``unknown``)."""
+        query = OperationFilter(tenant=tenant, task=task, state=state, after=after, limit=limit)
+        return [OperationView.of(row) for row in await self._app.store.list_operations(query)]
+
+    async def show(
+        self, operation: str, *, tenant: str = DEFAULT_TENANT
+    ) -> tuple[OperationView, Sequence[EvidenceView]]:
+        """Read one operation by its id with its evidence. Raises OperationNotFound."""
+        task, key = ids.split_operation_id(operation)
+        rows = await self._app.store.list_operations(
+            OperationFilter(tenant=tenant, task=task, key=key, limit=1)
+        )
+        if not rows:
+            raise OperationNotFound(f"no operation {operation} in tenant {tenant}")
+        evidence = await self._app.store.read_evidence(tenant, task, key)
+        return OperationView.of(rows[0]), [EvidenceView.of(row) for row in evidence]
+
+    async def settle(
+        self,
+        operation: str,
+        verdict: Literal["happened", "did_not_happen", "send_again"],
+        *,
+        reason: str,
+        by: str,
+        result: Any = None,
+        turn: int | None = None,
+        forced: bool = False,
+        tenant: str = DEFAULT_TENANT,
+    ) -> OperationView:
+        """Settle an unknown operation; its task resumes.
+
+        verdict: ``happened`` (with the result that the agent is to see), ``did_not_happen``, or
+        ``send_again`` (under the same key). reason and by (a person's name) are kept. turn: the turn that was
+        seen, so that two people cannot overwrite each other. forced: settle as not happened before the call's
+        own deadline is over.
+
+        Raises OperationNotFound, SettlementConflict (with what is recorded), InvalidRequest. Atomic; fenced
+        by the operation's turn.
+        """
+        task, key = ids.split_operation_id(operation)
+        ids.check_key(reason, "reason")
+        ids.check_key(by, "by")
+        if verdict == "happened":
+            await self._check_result(tenant, task, key, result)
+        settlement = Settlement(
+            tenant=tenant,
+            task=task,
+            key=key,
+            verdict=verdict,
+            by=f"person:{by}",
+            reason=reason,
+            turn=turn,
+            result=values.encode(values.normalise(result), what="result") if verdict == "happened" else None,
+            forced=forced,
+        )
+        (settled,) = await self._app.store.settle([settlement])
+        if settled.kind == "not_found":
+            raise OperationNotFound(f"no operation {operation} in tenant {tenant}")
+        if settled.kind == "too_early":
+            raise SettlementConflict(
+                f"operation {operation} may still be under way for {settled.wait_us / 1_000_000:.1f} s;"
+                " wait, or force it",
+                state="too_early",
+            )
+        if settled.kind == "conflict":
+            raise SettlementConflict(
+                f"operation {operation} is {settled.state}, not open to this settlement", state=settled.state
+            )
+        view, _ = await self.show(operation, tenant=tenant)
+        return view
+
+    async def _check_result(self, tenant: str, task: str, key: str, result: Any) -> None:
+        """Refuse a result that the agent could not use, where this process knows the tool."""
+        query = OperationFilter(tenant=tenant, task=task, key=key, limit=1)
+        rows = await self._app.store.list_operations(query)
+        tool = self._app.registry.tools.get(rows[0].name) if rows else None
+        if tool is not None:
+            try:
+                tool.signature.restore(values.normalise(result))
+            except ValueError as error:
+                raise InvalidRequest(
+                    f"the result does not fit what tool {tool.name} returns: {error}", pointer="/result"
+                ) from None
+
+    async def plan(self, operation: str, *, tenant: str = DEFAULT_TENANT) -> PlanView:
+        """Say what would happen next to an operation, and why; changes nothing.
+
+        Where this process does not know the tool, the plan that was last recorded is answered. Raises
+        OperationNotFound.
+        """
+        task, key = ids.split_operation_id(operation)
+        store = self._app.store
+        rows = await store.list_operations(OperationFilter(tenant=tenant, task=task, key=key, limit=1))
+        if not rows:
+            raise OperationNotFound(f"no operation {operation} in tenant {tenant}")
+        row = rows[0]
+        state = await store.read_open(tenant, task, key)
+        if state is None:
+            return PlanView(
+                operation=operation,
+                state=row.state,
+                action="nothing",
+                why=f"it is {row.state}",
+                at=None,
+                asked=0,
+            )
+        decided = await self._decide(row, state)
+        return PlanView(
+            operation=operation,
+            state=row.state,
+            action=decided.action,
+            why=decided.why,
+            at=instant(decided.at if decided.at is not None else state.ask_at),
+            asked=state.asked,
+        )
+
+    async def _decide(self, row: OperationRow, state: OpenState) -> Plan:
+        tool = self._app.registry.tools.get(row.name)
+        if tool is None or (state.ask_at is None and state.why):
+            action: Literal["person", "wait"] = "person" if state.ask_at is None else "wait"
+            return Plan(
+                action=action, why=state.why or "its tool is not known to this process", at=state.ask_at
+            )
+        store = self._app.store
+        evidence = await store.read_evidence(row.tenant, row.task, row.key)
+        (task,) = await store.read_tasks([TaskRef(tenant=row.tenant, task=row.task)])
+        item = OpenItem(
+            operation=row,
+            since=state.since,
+            asked=state.asked,
+            unusable=state.unusable,
+            sender_gone=state.sender_gone,
+            trace=None,
+            task_ended=task.ended_at is not None,
+        )
+        return plan(open_facts(tool, item, evidence), (await store.health()).now)
+
+    async def sweep_other_side(
+        self, tool: str, *, since: datetime, tenant: str = DEFAULT_TENANT
+    ) -> OtherSide:
+        """Ask a tool's other side for the effects that it holds, and find those that the ledger never
+        admitted.
+
+        tool: one registered with ``list_effects``. A listing that fails is answered as ``unknown``, never as
+        clean.
+        """
+        spec = self._app.registry.tools.get(tool)
+        if spec is None or spec.list_effects is None:
+            raise ConfigurationError(f"tool {tool!r} is not registered with list_effects=")
+        client = make_client()
+        query = ToolCall(
+            idempotency_key="",
+            task="",
+            tenant=tenant,
+            epoch=0,
+            attempt=0,
+            deadline=clock.monotonic() + spec.timeout_us / 1_000_000,
+            client=lambda: client,
+            query=True,
+        )
+        try:
+            keys = await spec.list_effects(query, since=since)
+            listed = [ids.split_operation_id(key) if isinstance(key, str) else None for key in keys]
+        # The listing is the user's code and the other side's answer; a failure of it proves nothing.
+        except Exception as error:
+            return OtherSide(tool=tool, verdict="unknown", seen=0, unadmitted=(), detail=type(error).__name__)
+        finally:
+            await client.aclose()
+        strangers = [str(key) for key, name in zip(keys, listed, strict=True) if name is None]
+        for name in listed:
+            if name is None:
+                continue
+            query_row = OperationFilter(tenant=tenant, task=name[0], key=name[1], limit=1)
+            rows = await self._app.store.list_operations(query_row)
+            if not rows or rows[0].attempt == 0:
+                strangers.append(ids.operation_id(*name))
+        verdict: Literal["clean", "unadmitted"] = "unadmitted" if strangers else "clean"
+        return OtherSide(tool=tool, verdict=verdict, seen=len(keys), unadmitted=tuple(strangers), detail="")
+
+
+class Pauses:
+    """Switches that stop new intents, from the next one on."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def set(self, scope: str, *, reason: str, by: str, tenant: str = DEFAULT_TENANT) -> None:
+        """Stop new intents of a scope: ``all`` of the tenant, or ``tool:<name>``; EVERY_TENANT for everybody.
+
+        Kept in the audit trail. Idempotent.
+        """
+        await self._app.store.pause(_switch(tenant, scope, reason, by))
+
+    async def clear(self, scope: str, *, reason: str, by: str, tenant: str = DEFAULT_TENANT) -> bool:
+        """Take a switch back; answers whether it stood. Kept in the audit trail."""
+        return await self._app.store.resume(_switch(tenant, scope, reason, by))
+
+    async def list(self, *, tenant: str = DEFAULT_TENANT) -> Sequence[Pause]:
+        """List the switches that stand for a tenant, those for everybody included."""
+        return await self._app.store.list_pauses(tenant)
+
+    async def audit(
+        self, *, tenant: str = DEFAULT_TENANT, after: int = 0, limit: int = 100
+    ) -> Sequence[AuditRow]:
+        """Read who decided what, and why, oldest first."""
+        return await self._app.store.read_audit(tenant, after, limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanView:
+    """What comes next for an operation. action: ``nothing`` where it is not unknown. at: when, if not at
+    once."""
+
+    operation: str
+    state: str
+    action: str
+    why: str
+    at: datetime | None
+    asked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherSide:
+    """What a sweep of the other side found. unadmitted: keys of effects without an intent in the ledger."""
+
+    tool: str
+    verdict: Literal["clean", "unadmitted", "unknown"]
+    seen: int
+    unadmitted: tuple[str, ...]
+    detail: str
+
+
+def _switch(tenant: str, scope: str, reason: str, by: str) -> Pause:
+    if scope != "all":
+        kind, _, name = scope.partition(":")
+        if kind != "tool":
+            raise InvalidRequest(f"scope {scope!r} is neither 'all' nor 'tool:<name>'", pointer="/scope")
+        ids.check_name(name, "tool name")
+    if tenant != EVERY_TENANT:
+        ids.check_name(tenant, "tenant")
+    ids.check_key(reason, "reason")
+    return Pause(tenant=tenant, scope=scope, reason=reason, by=ids.check_key(by, "by"))
