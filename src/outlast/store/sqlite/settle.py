@@ -90,9 +90,6 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
         if head.state == "waiting" and head.reason != "operator":
             head.enqueue()
         head.save()
-    elif settled not in OPERATION.final:
-        # Nobody is left who would send it again.
-        keys.end(tx, name, "failed", at)
     return Settled(kind="settled", state=settled)
 
 

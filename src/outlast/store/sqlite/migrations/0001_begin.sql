@@ -212,7 +212,7 @@ create index business_keys_holder on business_keys (tenant, task, key);
 -- Switches that stop new intents.
 create table pauses (
     tenant text not null check (tenant <> ''),
-    scope text not null check (scope = 'all' or scope glob 'tool:?*'),
+    scope text not null check (scope <> ''),
     reason text not null,
     by_whom text not null check (by_whom <> ''),
     at integer not null,
