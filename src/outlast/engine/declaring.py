@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, cast
 
 from outlast.core.durations import Duration, microseconds
 from outlast.core.operation import Effect
@@ -54,6 +54,8 @@ class ToolOptions(TypedDict, total=False):
 def tool_spec(function: Callable[..., Any], options: ToolOptions) -> ToolSpec:
     """Make a tool's spec. Raises ConfigurationError for options that contradict each other or cannot be
     kept."""
+    # None is as good as not said, for callers that decide option by option.
+    options = cast(ToolOptions, {option: value for option, value in options.items() if value is not None})
     name = options.get("name") or function.__name__
     what = f"tool {name}"
     effect = options.get("effect", "manual")
