@@ -1,0 +1,6 @@
+"""Every store keeps the contract of effects: gates, business keys, reconciliation, the audit trail."""
+
+from __future__ import annotations
+
+from outlast.testing.store_suite.effects import *  # noqa: F403
+from outlast.testing.store_suite.reconciling import *  # noqa: F403
