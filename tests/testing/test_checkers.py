@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from tests.stores import MEMORY, new_store
 
+from outlast.store.reconciling import EVERY_TENANT, Pause, Postponement
 from outlast.testing.checkers import CHECKERS, Call, calls_of, check_all
+from outlast.testing.store_suite.effects import lock, once
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene
 
 
@@ -65,10 +67,29 @@ async def exhibit() -> AsyncIterator[Exhibit]:
         keys["done"] = await scene.called(made["succeeded"], "succeeded")
         keys["declined"] = await scene.called(made["running"], "failed")
         keys["lost"] = await scene.called(made["waiting"], "unknown")
-        keys["open"] = await scene.called(made["failed"])
+        keys["open"] = await scene.called(made["failed"], business=lock("invoice-1"))
+        keys["sending"] = await scene.called(made["running"], business=lock("invoice-2"))
+        keys["once"] = await scene.called(made["running"], "succeeded", business=once("invoice-3"))
         settled = await scene.called(made["running"], "unknown")
         await store.settle([scene.settlement(made["running"], settled)], now=scene.now)
         keys["settled"] = settled
+        await store.postpone(
+            [
+                Postponement(
+                    tenant=scene.tenant,
+                    task=made["waiting"].task,
+                    key=keys["lost"],
+                    turn=2,
+                    ask_in_us=None,
+                    unusable=True,
+                    why="asked in vain",
+                )
+            ],
+            now=scene.now,
+        )
+        for tenant in (scene.tenant, EVERY_TENANT):
+            switch = Pause(tenant=tenant, scope="tool:x", reason="too many", by="person:ann")
+            await store.pause(switch, now=scene.now)
         earlier = await store.dump()
         scene.pass_time(SECOND)
         await scene.write(made["succeeded"], scene.success())
@@ -80,6 +101,7 @@ async def exhibit() -> AsyncIterator[Exhibit]:
             Call(key=f"{tasks['running']}:{keys['settled']}", effect_id="e2"),
             Call(key=f"{tasks['running']}:{keys['declined']}"),
             Call(key=f"{tasks['waiting']}:{keys['lost']}", effect_id="e3"),
+            Call(key=f"{tasks['running']}:{keys['once']}", effect_id="e4"),
         ]
         yield Exhibit(
             dump=copy.deepcopy(await store.dump()),
@@ -211,6 +233,17 @@ def _lose_evidence(it: Exhibit) -> None:
     it.dump["evidence"].remove(it.rows("evidence", "running")[0])
 
 
+@breaks("results_never_change", "tenant *: a row of audit changed")
+def _rewrite_the_audit_trail(it: Exhibit) -> None:
+    [row] = [row for row in it.dump["audit"] if row["tenant"] == EVERY_TENANT]
+    row["reason"] = "none"
+
+
+@breaks("results_never_change", "a row of audit went")
+def _lose_what_a_person_did(it: Exhibit) -> None:
+    del it.dump["audit"][0]
+
+
 @breaks("results_never_change", "is gone")
 def _forget_a_task(it: Exhibit) -> None:
     it.dump["tasks"].remove(it.rows("tasks", "queued")[0])
@@ -339,6 +372,61 @@ def _queue_what_is_known(it: Exhibit) -> None:
     )
 
 
+@breaks("unknowns_are_queued", "2 of 1 questions brought no evidence")
+def _ask_in_vain_more_often_than_asked(it: Exhibit) -> None:
+    it.rows("unsettled", "waiting")[0]["unusable"] = 2
+
+
+def _business_key(it: Exhibit, key: str) -> dict[str, Any]:
+    [row] = [row for row in it.dump["business_keys"] if row["key"] == it.keys[key]]
+    return row
+
+
+@breaks("business_keys_follow_their_operations", "is succeeded, and the key 'invoice-3' of refund is held")
+def _hold_after_the_success(it: Exhibit) -> None:
+    _business_key(it, "once").update(state="held", until_at=None)
+
+
+@breaks("business_keys_follow_their_operations", "is running, and the key 'invoice-2' of refund is done")
+def _be_done_before_the_outcome(it: Exhibit) -> None:
+    _business_key(it, "sending").update(state="done", until_at=1)
+
+
+@breaks("business_keys_follow_their_operations", "is failed, and the key 'invoice-2' of refund is held")
+def _hold_after_the_failure(it: Exhibit) -> None:
+    _business_key(it, "sending")["key"] = it.keys["declined"]
+
+
+@breaks("business_keys_follow_their_operations", "is held until 1")
+def _hold_for_a_while(it: Exhibit) -> None:
+    _business_key(it, "open")["until_at"] = 1
+
+
+@breaks("business_keys_follow_their_operations", "is running and does not hold its business key")
+def _send_without_the_key(it: Exhibit) -> None:
+    it.dump["business_keys"].remove(_business_key(it, "sending"))
+
+
+@breaks("business_keys_follow_their_operations", "says that its own is 'invoice-2'")
+def _hold_anothers_key(it: Exhibit) -> None:
+    _business_key(it, "sending")["value"] = "invoice-9"
+
+
+@breaks("business_keys_follow_their_operations", "has 2 business keys")
+def _hold_two_keys(it: Exhibit) -> None:
+    it.dump["business_keys"].append({**_business_key(it, "sending"), "tool": "remind"})
+
+
+@breaks("business_keys_follow_their_operations", "the key 'invoice-2' of refund is there 2 times")
+def _share_a_business_key(it: Exhibit) -> None:
+    it.dump["business_keys"].append({**_business_key(it, "sending"), "key": it.keys["once"]})
+
+
+@breaks("business_keys_follow_their_operations", "is not in the ledger")
+def _hold_beside_the_ledger(it: Exhibit) -> None:
+    _business_key(it, "open")["key"] = "missing"
+
+
 @breaks("events_are_dense", "its events are 1, 3-")
 def _lose_an_event(it: Exhibit) -> None:
     it.dump["events"].remove(it.rows("events", "running")[1])
@@ -369,6 +457,21 @@ def _move_a_row(it: Exhibit) -> None:
 @breaks("every_row_has_one_tenant", "stands in a lane of tenant-other")
 def _move_a_lane(it: Exhibit) -> None:
     it.dump["lanes"][0]["tenant"] = "tenant-other"
+
+
+@breaks("every_row_has_one_tenant", "a row of business_keys belongs to no task of this tenant")
+def _move_a_business_key(it: Exhibit) -> None:
+    _business_key(it, "open")["tenant"] = "tenant-other"
+
+
+@breaks("every_row_has_one_tenant", "a row of provider_waits belongs to every tenant")
+def _let_everybody_wait(it: Exhibit) -> None:
+    it.dump["provider_waits"].append({"tenant": EVERY_TENANT, "provider": "mail.example", "until_at": 1})
+
+
+@breaks("every_row_has_one_tenant", "a row of audit has no tenant")
+def _do_it_for_nobody(it: Exhibit) -> None:
+    it.dump["audit"][0]["tenant"] = ""
 
 
 @breaks("every_row_has_one_tenant", "not in the ledger")

@@ -18,6 +18,7 @@ from outlast.core.ids import check_key, operation_id
 from outlast.core.operation import changes_something
 from outlast.core.transitions import TASK
 from outlast.errors import InvalidKey
+from outlast.store.reconciling import EVERY_TENANT
 
 __all__ = ["CHECKERS", "Call", "Dump", "Evidence", "Violation", "calls_of", "check_all"]
 
@@ -26,12 +27,15 @@ Dump = Mapping[str, Sequence[Row]]
 Name = tuple[str, str]
 """A task: (tenant, id)."""
 
+EVERYBODYS = ("pauses", "audit")
+"""Tables whose rows may stand for every tenant."""
 FINAL_EVENTS = frozenset(f"task.{state}" for state in TASK.final)
 HISTORY = {
     "events": ("tenant", "task", "number"),
     "evidence": ("tenant", "task", "key", "number"),
     "attempts": ("tenant", "task", "epoch"),
     "results": ("tenant", "task", "round"),
+    "audit": ("tenant", "number"),
 }
 """Tables that are only ever added to, and what names a row of each."""
 
@@ -190,7 +194,8 @@ def results_never_change(seen: Evidence) -> Iterator[str]:
         for row in earlier.rows(table):
             key = tuple(row[name] for name in names)
             if now.get(key) != row:
-                yield f"{_of(row)}: a row of {table} {'changed' if key in now else 'went'}: {key[2:]}"
+                of = _of(row) if "task" in row else f"tenant {row['tenant']}"
+                yield f"{of}: a row of {table} {'changed' if key in now else 'went'}: {key[-1]}"
     for name, was in earlier.heads.items():
         head = seen.heads.get(name)
         if head is None:
@@ -297,6 +302,43 @@ def unknowns_are_queued(seen: Evidence) -> Iterator[str]:
         yield f"{_of(name)}: is unknown and not in the reconciliation queue"
     for name in sorted(queued - unknown):
         yield f"{_of(name)}: is in the reconciliation queue and not unknown"
+    for row in seen.rows("unsettled"):
+        if not 0 <= row["unusable"] <= row["asked"]:
+            yield f"{_of(row)}: {row['unusable']} of {row['asked']} questions brought no evidence"
+
+
+def business_keys_follow_their_operations(seen: Evidence) -> Iterator[str]:
+    """A key that is held is held by a call that may still be made or have its effect; one that is done, by a
+    success.
+
+    What runs does hold its key, and no operation has two.
+    """
+    ledger = {_operation(row): row for row in seen.rows("operations")}
+    names = [(row["tenant"], row["tool"], row["value"]) for row in seen.rows("business_keys")]
+    for (tenant, tool, value), count in Counter(names).items():
+        if count > 1:
+            yield f"tenant {tenant}: the key {value!r} of {tool} is there {count} times"
+    for name, count in Counter(_operation(row) for row in seen.rows("business_keys")).items():
+        if count > 1:
+            yield f"{_of(name)}: has {count} business keys"
+    for row in seen.rows("business_keys"):
+        owner = ledger.get(_operation(row))
+        allowed = ("planned", "running", "unknown") if row["state"] == "held" else ("succeeded",)
+        what = f"the key {row['value']!r} of {row['tool']}"
+        if owner is None:
+            yield f"{_of(row)}: has {what} and is not in the ledger"
+            continue
+        if owner["state"] not in allowed:
+            yield f"{_of(row)}: is {owner['state']}, and {what} is {row['state']}"
+        if owner["business_key"] != row["value"]:
+            yield f"{_of(row)}: has {what}, and says that its own is {owner['business_key']!r}"
+        if (row["state"] == "done") != (row["until_at"] is not None):
+            yield f"{_of(row)}: {what} is {row['state']} until {row['until_at']}"
+    held = {_operation(row) for row in seen.rows("business_keys") if row["state"] == "held"}
+    for name, row in ledger.items():
+        # An unknown may have had it and lost it: when evidence contradicts a failure, another may hold it.
+        if row["state"] == "running" and row["business_key"] is not None and name not in held:
+            yield f"{_of(name)}: is running and does not hold its business key"
 
 
 def events_are_dense(seen: Evidence) -> Iterator[str]:
@@ -317,10 +359,14 @@ def leases_have_living_sessions(seen: Evidence) -> Iterator[str]:
 
 
 def every_row_has_one_tenant(seen: Evidence) -> Iterator[str]:
-    """Every row belongs to a task of its own tenant."""
+    """Every row has its tenant and belongs to a task of its own; only switches may be everybody's."""
     lanes = {row["id"]: row["tenant"] for row in seen.rows("lanes")}
     for table in sorted(seen.dump):
         for row in seen.rows(table):
+            if "tenant" in row and not row["tenant"]:
+                yield f"a row of {table} has no tenant"
+            if row.get("tenant") == EVERY_TENANT and table not in EVERYBODYS:
+                yield f"a row of {table} belongs to every tenant"
             if "tenant" in row and "task" in row and (row["tenant"], row["task"]) not in seen.heads:
                 yield f"{_of(row)}: a row of {table} belongs to no task of this tenant"
     for table in ("queue", "tasks"):
@@ -390,6 +436,7 @@ CHECKERS: dict[str, Checker] = {
         intent_before_call_before_outcome,
         effects_are_accounted_for,
         unknowns_are_queued,
+        business_keys_follow_their_operations,
         events_are_dense,
         leases_have_living_sessions,
         every_row_has_one_tenant,
