@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import outlast
-from outlast.cli import demo, dev, migrate, operations, serve, tasks, worker
+from outlast.cli import demo, dev, drill, migrate, operations, serve, tasks, worker
 from outlast.cli.failing import EXIT_HELP
 
 app = typer.Typer(
@@ -36,6 +36,7 @@ def _main(
 
 for each in (dev.dev, demo.demo, serve.serve, worker.worker, migrate.migrate):
     app.command()(each)
+app.add_typer(drill.app, name="drill")
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(operations.app, name="operations")
 

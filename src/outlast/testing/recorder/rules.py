@@ -24,9 +24,10 @@ Ending = Literal[
 class Rule:
     """Say what happens to calls that fit, beside or instead of what an honest service would do.
 
-    A call fits when ``method``, ``path`` (a glob), ``key`` and ``invoice`` (of its body or its query) are equal
-    or None. ``nth`` counts the fitting calls from 1, beginning when the rule was planned: the rule waits for that one. It serves ``times`` calls,
-    or all of them for None. Of several rules that want a call the one planned first takes it.
+    A call fits when ``method``, ``path`` (a glob), ``key`` and ``invoice`` (of its body or its query) are
+    equal or None. ``nth`` counts the fitting calls from 1, beginning when the rule was planned: the rule
+    waits for that one. It serves ``times`` calls, or all of them for None. Of several rules that want a call
+    the one planned first takes it.
 
     In the order of time: the rule holds the call at the barrier ``hold`` if ``hold_at`` is "arrived"; waits
     ``act_after_ms``; lets the service act, or not (``act``); holds it if ``hold_at`` is "acted"; waits

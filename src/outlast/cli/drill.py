@@ -1,0 +1,47 @@
+"""``outlast drill``: faults done on purpose to real processes, judged by the other side's own log."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from outlast.cli import options
+from outlast.cli.failing import command
+
+app = typer.Typer(no_args_is_help=True, help="Faults done on purpose, with a verdict.")
+
+
+@app.callback()
+def _drill() -> None:
+    """Faults done on purpose, with a verdict."""
+
+
+@app.command("effects")
+@command
+async def drill_effects(
+    seed: Annotated[
+        int | None, typer.Option(help="Of order and jitter; a new one each time by default.")
+    ] = None,
+    postgres: Annotated[
+        str | None,
+        typer.Option(help="Run on PostgreSQL: a URL, or 'embedded' for one of its own. Default: SQLite."),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Cells as EFFECT/FAULT; * stands for any. Can be given again.", metavar="EFFECT/FAULT"
+        ),
+    ] = None,
+    as_json: options.AsJson = False,
+) -> int:
+    """Try every effect class against every fault; succeeds only when each cell is as it must be.
+
+    Example: outlast drill effects --only 'manual/*' --seed 7
+    """
+    from outlast.drills.effects.report import run_drill
+
+    return await run_drill(
+        postgres=postgres, seed=seed, only=only or [], json=as_json, console=Console(highlight=False)
+    )

@@ -1,0 +1,51 @@
+"""A worker that freezes after its last look at its lease and sends when it thaws, long after others acted."""
+
+from __future__ import annotations
+
+from outlast.drills.effects.matrix import Cell
+from outlast.drills.effects.scene import CALL, PATIENCE_S, Played, Scene
+from outlast.drills.stage import Check
+from outlast.testing.probes import Trigger
+
+__all__ = ["play"]
+
+_POINT = "http.before_send"
+_SETTLED_S = 10.0
+"""How long the late answer may take to settle what waits, before the person does."""
+
+
+async def play(scene: Scene, cell: Cell) -> Played:
+    """Play one cell with a worker of its own."""
+    gone = False
+    sends_once = cell.right.calls == 1
+    try:
+        worker = await scene.doomed(f"frozen_{cell.effect}", Trigger(point=_POINT, action="freeze"))
+        if sends_once:
+            scene.clerk.keep_off(cell)
+        task = await scene.submit(cell, pool=f"frozen_{cell.effect}")
+        await worker.says(_POINT)
+        await worker.stopped()
+        gone = True
+        await scene.gone()
+    finally:
+        if not gone:
+            await scene.gone()
+    checks = []
+    if sends_once:
+        # Nothing may follow from absence while the old sender may still send.
+        waiting = await scene.clerk.queued(cell, PATIENCE_S)
+        checks.append(Check(what="calls before the thaw", expected=0, seen=waiting.calls))
+    else:
+        await scene.end(task)
+    worker.thaw()
+    await scene.recorder(cell).wait_for(
+        calls=cell.right.calls, method=cell.method, key=f"{task}:{CALL}", ended=True, timeout=PATIENCE_S
+    )
+    await scene.late(task)
+    if sends_once:
+        try:
+            await scene.app.wait(task, timeout=_SETTLED_S)
+        except TimeoutError:
+            scene.clerk.allow(cell)
+            await scene.end(task)
+    return Played(cell=cell, tasks=(task,), checks=checks)

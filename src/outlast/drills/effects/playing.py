@@ -1,0 +1,136 @@
+"""Setting the stage of the drill, and playing all cells on it, at once where they are independent."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import signal
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import httpx2
+from rich.console import Console
+from rich.text import Text
+
+from outlast.drills.database import database
+from outlast.drills.effects import answers, crashes, frozen, repeats
+from outlast.drills.effects.agents import Places, build
+from outlast.drills.effects.clerk import Clerk
+from outlast.drills.effects.judge import Judged, judge
+from outlast.drills.effects.matrix import Cell
+from outlast.drills.effects.scene import STEADY, Played, Scene
+from outlast.drills.fleet import Fleet, FleetError
+from outlast.drills.stage import Check
+from outlast.errors import OutlastError
+from outlast.testing.recorder import Recorder, RecorderError
+
+__all__ = ["play"]
+
+_FAULTS_OF_PLAY = (OutlastError, FleetError, RecorderError, TimeoutError, OSError)
+
+
+async def play(
+    cells: Sequence[Cell], postgres: str | None, seed: int, folder: Path, console: Console
+) -> list[Judged]:
+    """Play cells and judge them; answer them in the order given.
+
+    folder: for the store, the logs of the processes and of the ticket services. Raises ConfigurationError,
+    RecorderError, ServerError, StoreUnavailable.
+    """
+    me = asyncio.current_task()
+    assert me is not None
+    # An ordinary kill ends the drill as Ctrl-C does: its processes first.
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)
+    async with contextlib.AsyncExitStack() as stack:
+        status = stack.enter_context(console.status("starting the ticket services and the store"))
+        keys = await stack.enter_async_context(Recorder(database=folder / "tickets-keys.db"))
+        plain = await stack.enter_async_context(Recorder(database=folder / "tickets-plain.db"))
+        await plain.configure(dedupe=False)
+        closed = stack.enter_context(socket.socket())
+        # Bound but not listening: the port is ours, and refuses everybody.
+        closed.bind(("127.0.0.1", 0))
+        places = Places(keys=keys.url, plain=plain.url, closed=f"http://127.0.0.1:{closed.getsockname()[1]}")
+        store = await stack.enter_async_context(database(postgres, folder))
+        app = build(store.url, places)
+        await app.open(migrate=True)
+        stack.push_async_callback(app.close)
+        fleet = await stack.enter_async_context(Fleet(folder))
+        clerk = Clerk(app, keys, plain)
+        scene = Scene(
+            app=app,
+            keys=keys,
+            plain=plain,
+            places=places,
+            fleet=fleet,
+            clerk=clerk,
+            chance=random.Random(seed),
+            environ={"OUTLAST_DATABASE_URL": store.url, **places.environ()},
+            tell=lambda what: status.update(Text(what)),
+        )
+        await _prepare(scene, cells)
+        clerking = asyncio.create_task(clerk.keep())
+        try:
+            return await _play(scene, cells, store.shown, console)
+        finally:
+            clerking.cancel()
+            await asyncio.gather(clerking, return_exceptions=True)
+
+
+async def _prepare(scene: Scene, cells: Sequence[Cell]) -> None:
+    """Make the tickets that idempotent tools put their notes on."""
+    async with httpx2.AsyncClient(base_url=scene.plain.url, trust_env=False) as client:
+        for cell in cells:
+            if cell.effect == "idempotent":
+                made = await client.post("/tickets", json={"invoice": cell.invoice, "amount": "1"})
+                scene.tickets[cell.name] = made.json()["id"]
+
+
+async def _play(scene: Scene, cells: Sequence[Cell], store: str, console: Console) -> list[Judged]:
+    console.print(f"store: {store}", style="dim", markup=False)
+    order = list(cells)
+    scene.chance.shuffle(order)
+    played: dict[str, Played] = {}
+    left = len(order)
+
+    def done(*results: Played) -> None:
+        nonlocal left
+        for result in results:
+            played[result.cell.name] = result
+            left -= 1
+        scene.tell(f"{left} of {len(order)} cells to go")
+
+    async def one(cell: Cell, play: Callable[[Scene, Cell], Awaitable[Played]]) -> None:
+        try:
+            done(await play(scene, cell))
+        except _FAULTS_OF_PLAY as error:
+            done(_broken(cell, error))
+
+    async def group(those: Sequence[Cell]) -> None:
+        try:
+            done(*await crashes.play(scene, those))
+        except _FAULTS_OF_PLAY as error:
+            done(*(_broken(cell, error) for cell in those))
+
+    calm = [cell for cell in order if cell.fault.family in ("answers", "repeats")]
+    if calm:
+        workers = await asyncio.gather(*(scene.steady(f"worker-{letter}", STEADY) for letter in "AB"))
+        plays = {"answers": answers.play, "repeats": repeats.play}
+        await asyncio.gather(*(one(cell, plays[cell.fault.family]) for cell in calm))
+        # The drill has two cores to spare for the next act.
+        await asyncio.gather(*(worker.stop() for worker in workers))
+    ices = [cell for cell in order if cell.fault.family == "frozen"]
+    groups: dict[str, list[Cell]] = {}
+    for cell in order:
+        if cell.fault.family == "crashes":
+            groups.setdefault(cell.fault.name, []).append(cell)
+    scene.doomed_left = len(ices) + len(groups)
+    await asyncio.gather(*(one(cell, frozen.play) for cell in ices), *map(group, groups.values()))
+    return [await judge(scene, played[cell.name]) for cell in cells]
+
+
+def _broken(cell: Cell, error: BaseException) -> Played:
+    """What is left of a cell that did not get to its end: red, and the others are played all the same."""
+    seen = f"{type(error).__name__}: {error}"
+    return Played(cell=cell, checks=(Check(what="the cell", expected="played to its end", seen=seen),))
