@@ -14,17 +14,21 @@ from outlast.engine.housekeeping.settler import open_facts
 from outlast.engine.registry import Registry
 from outlast.errors import (
     ConfigurationError,
+    InvalidKey,
     InvalidRequest,
     OperationNotFound,
     SettlementConflict,
 )
 from outlast.store.contract import Store
-from outlast.store.reconciling import EVERY_TENANT, AuditRow, OpenItem, OpenState, Pause
-from outlast.store.records import OperationFilter, OperationRow, Settlement, TaskRef
+from outlast.store.reconciling import EVERY_TENANT, OpenItem, OpenState, Pause
+from outlast.store.records import EventCursor, OperationFilter, OperationRow, Settlement, TaskRef
 from outlast.submitting import DEFAULT_TENANT
 from outlast.tools.call import ToolCall
 from outlast.tools.http import make_client
-from outlast.views import EvidenceView, OperationView, instant
+from outlast.views import AuditView, EventView, EvidenceView, OperationView, PauseView, QueueView, instant
+
+PAGE = 500
+"""Events that are read at a time."""
 
 
 class App(Protocol):
@@ -70,6 +74,32 @@ class Operations:
             raise OperationNotFound(f"no operation {operation} in tenant {tenant}")
         evidence = await self._app.store.read_evidence(tenant, task, key)
         return OperationView.of(rows[0]), [EvidenceView.of(row) for row in evidence]
+
+    async def places(
+        self, operations: Sequence[str], *, tenant: str = DEFAULT_TENANT
+    ) -> Sequence[QueueView | None]:
+        """Read the places of operations in the reconciliation queue, in their order; None for one that is
+        not in it."""
+        found: list[QueueView | None] = []
+        for operation in operations:
+            row = await self._app.store.read_open(tenant, *ids.split_operation_id(operation))
+            found.append(None if row is None else QueueView.of(row))
+        return found
+
+    async def timeline(self, operation: str, *, tenant: str = DEFAULT_TENANT) -> Sequence[EventView]:
+        """Read the events of one operation, oldest first."""
+        task, key = ids.split_operation_id(operation)
+        found: list[EventView] = []
+        after, page = 0, PAGE
+        while page == PAGE:
+            rows = await self._app.store.read_events(
+                [EventCursor(tenant=tenant, task=task, after=after)], PAGE
+            )
+            views = [EventView.of(row) for row in rows if row.kind.startswith("operation.")]
+            found += [view for view in views if view.data.get("operation") == key]
+            page = len(rows)
+            after = rows[-1].number if rows else after
+        return found
 
     async def settle(
         self,
@@ -215,23 +245,28 @@ class Operations:
             query=True,
         )
         try:
-            keys = await spec.list_effects(query, since=since)
-            listed = [ids.split_operation_id(key) if isinstance(key, str) else None for key in keys]
+            keys = list(await spec.list_effects(query, since=since))
         # The listing is the user's code and the other side's answer; a failure of it proves nothing.
         except Exception as error:
             return OtherSide(tool=tool, verdict="unknown", seen=0, unadmitted=(), detail=type(error).__name__)
         finally:
             await client.aclose()
-        strangers = [str(key) for key, name in zip(keys, listed, strict=True) if name is None]
-        for name in listed:
-            if name is None:
-                continue
-            query_row = OperationFilter(tenant=tenant, task=name[0], key=name[1], limit=1)
-            rows = await self._app.store.list_operations(query_row)
-            if not rows or rows[0].attempt == 0:
-                strangers.append(ids.operation_id(*name))
+        strangers = [str(key) for key in keys if not await self._admitted(tenant, key)]
         verdict: Literal["clean", "unadmitted"] = "unadmitted" if strangers else "clean"
         return OtherSide(tool=tool, verdict=verdict, seen=len(keys), unadmitted=tuple(strangers), detail="")
+
+    async def _admitted(self, tenant: str, key: Any) -> bool:
+        """Whether a key of the other side's is of an operation that had an intent."""
+        try:
+            task, own = ids.split_operation_id(key if isinstance(key, str) else "")
+            ids.check_operation_key(own)
+        except InvalidKey:
+            # Not one of ours.
+            return False
+        rows = await self._app.store.list_operations(
+            OperationFilter(tenant=tenant, task=task, key=own, limit=1)
+        )
+        return bool(rows) and rows[0].attempt > 0
 
 
 class Pauses:
@@ -251,15 +286,15 @@ class Pauses:
         """Take a switch back; answers whether it stood. Kept in the audit trail."""
         return await self._app.store.resume(_switch(tenant, scope, reason, by))
 
-    async def list(self, *, tenant: str = DEFAULT_TENANT) -> Sequence[Pause]:
+    async def list(self, *, tenant: str = DEFAULT_TENANT) -> Sequence[PauseView]:
         """List the switches that stand for a tenant, those for everybody included."""
-        return await self._app.store.list_pauses(tenant)
+        return [PauseView.of(row) for row in await self._app.store.list_pauses(tenant)]
 
     async def audit(
         self, *, tenant: str = DEFAULT_TENANT, after: int = 0, limit: int = 100
-    ) -> Sequence[AuditRow]:
-        """Read who decided what, and why, oldest first."""
-        return await self._app.store.read_audit(tenant, after, limit)
+    ) -> Sequence[AuditView]:
+        """Read who decided what, and why, oldest first. after: the number to go on above."""
+        return [AuditView.of(row) for row in await self._app.store.read_audit(tenant, after, limit)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from outlast.core import ids, values
+from outlast.store.reconciling import AuditRow, OpenState, Pause
 from outlast.store.records import AttemptRow, EventRow, EvidenceRow, OperationRow, TaskRow
 
 
@@ -117,6 +118,7 @@ class OperationView:
     turn: int
     epoch: int
     fingerprint: str
+    business_key: str | None
     arguments: Any
     result: Any
     error: dict[str, Any] | None
@@ -143,6 +145,7 @@ class OperationView:
             turn=row.turn,
             epoch=row.epoch,
             fingerprint=row.request,
+            business_key=row.business_key,
             arguments=_value(row.arguments),
             result=_value(row.result),
             error=_value(row.error),
@@ -175,6 +178,77 @@ class EvidenceView:
             source=row.source,
             data=_value(row.data),
             at=_instant(row.at),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueView:
+    """An operation's place in the reconciliation queue.
+
+    since: when it became unknown. asked: questions to the other side so far; unusable: those in a row that
+    brought no evidence. ask_at: when it is asked next, None when only a person can settle it. sender_gone:
+    whoever made the last attempt cannot send any more. why: the plan, for people.
+    """
+
+    since: datetime
+    asked: int
+    unusable: int
+    ask_at: datetime | None
+    sender_gone: bool
+    why: str
+
+    @classmethod
+    def of(cls, row: OpenState) -> QueueView:
+        """Read a stored place."""
+        return cls(
+            since=_instant(row.since),
+            asked=row.asked,
+            unusable=row.unusable,
+            ask_at=instant(row.ask_at),
+            sender_gone=row.sender_gone,
+            why=row.why,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PauseView:
+    """A switch that stops new intents. tenant: ``*`` for one that stands for everybody."""
+
+    tenant: str
+    scope: str
+    reason: str
+    by: str
+    at: datetime
+
+    @classmethod
+    def of(cls, row: Pause) -> PauseView:
+        """Read a stored switch."""
+        return cls(tenant=row.tenant, scope=row.scope, reason=row.reason, by=row.by, at=_instant(row.at))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditView:
+    """Who did what to what, and why."""
+
+    number: int
+    at: datetime
+    who: str
+    what: str
+    subject: str
+    reason: str
+    data: Any
+
+    @classmethod
+    def of(cls, row: AuditRow) -> AuditView:
+        """Read a stored decision."""
+        return cls(
+            number=row.number,
+            at=_instant(row.at),
+            who=row.who,
+            what=row.what,
+            subject=row.subject,
+            reason=row.reason,
+            data=_value(row.data),
         )
 
 

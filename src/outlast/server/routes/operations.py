@@ -13,16 +13,20 @@ from outlast.server.routes.asked import Around, OperationId, answer, refusals
 from outlast.server.schemas.operations import (
     NewSettlement,
     Operation,
-    OperationPage,
-    OperationWithEvidence,
+    OperationInFull,
+    OperationPlan,
+    QueuePage,
     evidence_body,
     operation_body,
+    place_body,
+    plan_body,
 )
+from outlast.server.schemas.tasks import event_body
 
 router = APIRouter(route_class=StrictRoute, tags=["operations"])
 
 
-@router.get("/operations", response_model=OperationPage, responses=refusals())
+@router.get("/operations", response_model=QueuePage, responses=refusals())
 async def list_operations(
     asked: Around,
     state: Annotated[Literal["unknown"], Query(description="The reconciliation queue.")] = "unknown",
@@ -37,20 +41,43 @@ async def list_operations(
 ) -> Response:
     """List the tenant's operations of which nobody knows yet whether they happened."""
     views = await asked.app.operations.list(state=state, tenant=asked.caller.tenant, after=after, limit=limit)
-    following = views[-1].id if len(views) == limit else None
-    return answer({"items": [operation_body(view, asked.root) for view in views], "next": following})
+    places = await asked.app.operations.places([view.id for view in views], tenant=asked.caller.tenant)
+    items = [
+        {**operation_body(view, asked.root), "queue": place_body(place)}
+        for view, place in zip(views, places, strict=True)
+    ]
+    return answer({"items": items, "next": views[-1].id if len(views) == limit else None})
+
+
+# Before the route of the operation itself, whose path would take this one's as well.
+@router.get(
+    "/operations/{operation:path}/plan",
+    response_model=OperationPlan,
+    responses=refusals("operation_not_found"),
+)
+async def plan_operation(asked: Around, operation: OperationId) -> Response:
+    """Say what would happen next to an operation, and why; changes nothing."""
+    return answer(plan_body(await asked.app.operations.plan(operation, tenant=asked.caller.tenant)))
 
 
 @router.get(
     "/operations/{operation:path}",
-    response_model=OperationWithEvidence,
+    response_model=OperationInFull,
     responses=refusals("operation_not_found"),
 )
 async def read_operation(asked: Around, operation: OperationId) -> Response:
-    """Read an operation with its evidence."""
-    view, evidence = await asked.app.operations.show(operation, tenant=asked.caller.tenant)
-    body = operation_body(view, asked.root)
-    return answer({**body, "evidence": [evidence_body(each) for each in evidence]})
+    """Read an operation with its place in the queue, its evidence and its events."""
+    operations, tenant = asked.app.operations, asked.caller.tenant
+    view, evidence = await operations.show(operation, tenant=tenant)
+    (place,) = await operations.places([operation], tenant=tenant)
+    return answer(
+        {
+            **operation_body(view, asked.root),
+            "queue": place_body(place),
+            "evidence": [evidence_body(each) for each in evidence],
+            "timeline": [event_body(each) for each in await operations.timeline(operation, tenant=tenant)],
+        }
+    )
 
 
 @router.post(

@@ -8,9 +8,10 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, Field
 
+from outlast.ledger import PlanView
 from outlast.server.schemas.fields import Body, ShortText, written
-from outlast.server.schemas.tasks import task_path
-from outlast.views import EvidenceView, OperationView
+from outlast.server.schemas.tasks import Event, task_path
+from outlast.views import EvidenceView, OperationView, QueueView
 
 
 class NewSettlement(Body):
@@ -43,6 +44,7 @@ class OperationLinks(BaseModel):
     self: str
     task: str
     settle: str
+    plan: str
 
 
 class Operation(BaseModel):
@@ -60,6 +62,7 @@ class Operation(BaseModel):
     turn: int
     epoch: int
     fingerprint: str
+    business_key: Annotated[str | None, Field(description="What the call is about, where the tool says so.")]
     arguments: Any
     result: Any
     error: dict[str, Any] | None
@@ -82,16 +85,57 @@ class Evidence(BaseModel):
     data: Any
 
 
-class OperationWithEvidence(Operation):
-    """An operation with everything that is known of it."""
+class QueuePlace(BaseModel):
+    """A place in the reconciliation queue."""
+
+    since: Annotated[datetime, Field(description="When it became unknown.")]
+    asked: Annotated[int, Field(description="Questions to the other side so far.")]
+    unusable: Annotated[int, Field(description="Those in a row that brought no evidence.")]
+    ask_at: Annotated[
+        datetime | None, Field(description="When it is asked next; null when only a person can settle it.")
+    ]
+    sender_gone: Annotated[bool, Field(description="Whoever made the last attempt cannot send any more.")]
+    why: Annotated[str, Field(description="The plan, for people.")]
+
+
+class QueuedOperation(Operation):
+    """An operation with its place in the reconciliation queue; null when it is not in it."""
+
+    queue: QueuePlace | None
+
+
+class OperationInFull(QueuedOperation):
+    """An operation with everything that is known of it. ``timeline``: its events, oldest first."""
 
     evidence: list[Evidence]
+    timeline: list[Event]
+
+
+class OperationPlan(BaseModel):
+    """What comes next for an operation, and why."""
+
+    operation: str
+    state: str
+    action: Annotated[
+        Literal["nothing", "happened", "did_not_happen", "send_again", "ask", "wait", "person"],
+        Field(description="`nothing` where it is not unknown; `person` where somebody has to settle it."),
+    ]
+    why: str
+    at: Annotated[datetime | None, Field(description="When, if not at once.")]
+    asked: Annotated[int, Field(description="Questions to the other side so far.")]
 
 
 class OperationPage(BaseModel):
     """Operations. ``next``: what to send as ``after`` for the next page."""
 
     items: list[Operation]
+    next: str | None
+
+
+class QueuePage(BaseModel):
+    """Unknown operations. ``next``: what to send as ``after`` for the next page."""
+
+    items: list[QueuedOperation]
     next: str | None
 
 
@@ -116,6 +160,7 @@ def operation_body(view: OperationView, root: str) -> dict[str, Any]:
         "turn": view.turn,
         "epoch": view.epoch,
         "fingerprint": view.fingerprint,
+        "business_key": view.business_key,
         "arguments": view.arguments,
         "result": view.result,
         "error": view.error,
@@ -125,7 +170,12 @@ def operation_body(view: OperationView, root: str) -> dict[str, Any]:
         "deadline_at": written(view.deadline_at),
         "due_at": written(view.due_at),
         "ended_at": written(view.ended_at),
-        "links": {"self": here, "task": task_path(root, view.task), "settle": f"{here}/settle"},
+        "links": {
+            "self": here,
+            "task": task_path(root, view.task),
+            "settle": f"{here}/settle",
+            "plan": f"{here}/plan",
+        },
     }
 
 
@@ -137,4 +187,30 @@ def evidence_body(view: EvidenceView) -> dict[str, Any]:
         "source": view.source,
         "at": written(view.at),
         "data": view.data,
+    }
+
+
+def place_body(view: QueueView | None) -> dict[str, Any] | None:
+    """Write a place in the reconciliation queue."""
+    if view is None:
+        return None
+    return {
+        "since": written(view.since),
+        "asked": view.asked,
+        "unusable": view.unusable,
+        "ask_at": written(view.ask_at),
+        "sender_gone": view.sender_gone,
+        "why": view.why,
+    }
+
+
+def plan_body(view: PlanView) -> dict[str, Any]:
+    """Write what comes next for an operation."""
+    return {
+        "operation": view.operation,
+        "state": view.state,
+        "action": view.action,
+        "why": view.why,
+        "at": written(view.at),
+        "asked": view.asked,
     }
