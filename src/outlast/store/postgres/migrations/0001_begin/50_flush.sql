@@ -9,6 +9,7 @@
 -- Entries that concern one operation are parted into waves by the caller, so that within a wave each operation is
 -- touched in the order record, outcome, turn, intent, and by each kind once.
 
+-- Write a numbered batch; answers its verdicts in short, the recorded ones when it was applied before.
 create function outlast.flush(
     p_writer text, p_number bigint, p_now bigint, p_waves integer,
     h_tenant text[], h_task text[], h_epoch bigint[],
