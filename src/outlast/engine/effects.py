@@ -13,7 +13,9 @@ Immediately before each send the session's trust is looked at.
 
 Failure by failure: killed before the intent: nothing is on record, planned afresh. Killed after it: the
 successor finds the operation running under an old epoch and settles it as an unknown. The answer is lost:
-unknown, settled by the rules of the effect class. Fenced out while waiting for the answer: the answer is kept
+unknown, settled by the rules of the effect class; it stays unknown, and in the queue, until the very batch
+that holds the intent of a resend. A wait before another send may give up the slot: how often was sent, and
+when the next may be, is on record with each attempt. Fenced out while waiting for the answer: the answer is kept
 as evidence and changes nothing. The agent is cancelled in mid-call: the call goes on in a task of its own and
 its outcome is recorded.
 
@@ -34,8 +36,9 @@ from outlast.core.operation import changes_something
 from outlast.core.outcome import Failed, Outcome, Succeeded, Unknown
 from outlast.engine import settling
 from outlast.engine.registry import ToolSpec
-from outlast.engine.run import Outpaced, Run, Wait, event, failure
+from outlast.engine.run import Outpaced, Run, Wait
 from outlast.engine.steps import known, recorded
+from outlast.engine.wording import event, failure
 from outlast.errors import (
     DeadlineExceeded,
     InvalidRequest,

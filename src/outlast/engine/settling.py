@@ -23,7 +23,8 @@ from outlast import clock, probes, telemetry
 from outlast.core import values
 from outlast.core.operation import AFTER_UNKNOWN
 from outlast.core.outcome import Succeeded
-from outlast.engine.run import MAX_ERROR_TEXT, Outpaced, Run, event, failure
+from outlast.engine.run import Outpaced, Run
+from outlast.engine.wording import MAX_ERROR_TEXT, event, failure
 from outlast.errors import InvalidRequest
 from outlast.store.records import NewEvent, Note, RecordOperation, RecordOutcome, TakeTurn
 from outlast.tools.call import ToolCall
