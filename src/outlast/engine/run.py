@@ -73,6 +73,10 @@ class Host(Protocol):
     grace_ends: float | None
     """When the time to let calls end is over, once the worker leaves; by the monotonic clock."""
 
+    def make_room(self) -> None:
+        """A run needs its slot no more."""
+        ...
+
     async def in_thread(self, function: Callable[[], T]) -> T:
         """Call a blocking function without blocking the loop."""
         ...
@@ -118,6 +122,8 @@ class Run:
         self.detail = ""
         self.sealed = False
         self.ended = False
+        self.leaving = False
+        """Whether nothing is left but to bring the ending to disk; it holds no slot any more."""
         self.returned = False
         self.open: dict[str, asyncio.Task[Any]] = {}
         self.critical: set[str] = set()
@@ -388,6 +394,8 @@ class Run:
         if ending is None or self.interruption == "unstorable":
             ending = self._interrupted()
         probes.reach("worker.before_end")
+        self.leaving = True
+        self.host.make_room()
         try:
             await self._end(ending)
         except BatchRejected as error:
