@@ -226,7 +226,9 @@ async def test_a_settlement_is_not_missed_by_a_task_that_is_about_to_suspend(
                 await settled(house, handle, "happened", result={"id": "R-9"})
                 break
     assert (await house.ended(handle)).result == "R-9"
-    assert [one.end for one in await house.app.attempts(handle.id)] == ["suspended", "succeeded"]
+    ends = [one.end for one in await house.app.attempts(handle.id)]
+    # Settled before the worker had put it back with its plan, or after it.
+    assert ends in (["released", "succeeded"], ["suspended", "succeeded"])
 
 
 async def test_evidence_that_cannot_be_had_is_no_absence(house: House, recorder: Recorder) -> None:
