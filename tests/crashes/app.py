@@ -37,6 +37,22 @@ def build(database_url: str, tickets_url: str, store: Store | None = None) -> Ou
         reply = await call.http.put(f"{tickets_url}/tickets/{ticket}/note", json={"text": text})
         return str(reply.json()["note"])
 
+    async def file_once(call: ToolCall, invoice: str) -> str:
+        """File a ticket with a service that knows no keys."""
+        reply = await call.http.post(f"{tickets_url}/tickets", json={"invoice": invoice, "amount": "1"})
+        return str(reply.json()["id"])
+
+    async def find_filed(call: ToolCall, invoice: str) -> str | None:
+        found = await call.http.get(f"{tickets_url}/tickets", params={"invoice": invoice})
+        return str(found.json()[0]["id"]) if found.json() else None
+
+    app.tool(effect="manual", name="file_manual", retry=QUICK)(file_once)
+    app.tool(effect="queryable", name="file_queryable", find=find_filed, retry=QUICK)(file_once)
+
+    @app.agent
+    async def files(task: TaskContext, invoice: str, tool: str) -> str:
+        return str(await task.call(tool, invoice))
+
     async def amount_of(invoice: str) -> str:
         say("step", task=invoice)
         return "118.50"

@@ -212,6 +212,25 @@ async def test_a_person_who_settles_while_the_worker_asks_wins_and_the_task_goes
     assert len(await posts(recorder)) == 1
 
 
+async def test_a_settlement_is_not_missed_by_a_task_that_is_about_to_suspend(
+    house: House, recorder: Recorder
+) -> None:
+    files = ticket_tool(house, recorder, "manual")
+    await recorder.plan(Rule.act_then_reset())
+    handle = await house.submit(files)
+    house.start(linger_s=0.5)
+    async with asyncio.timeout(10):
+        async for event in handle.events():
+            if event.kind == "operation.unknown":
+                # It lingers in memory, and nobody tells it; the suspension has to find the fact.
+                await settled(house, handle, "happened", result={"id": "R-9"})
+                break
+    assert (await house.ended(handle)).result == "R-9"
+    ends = [one.end for one in await house.app.attempts(handle.id)]
+    # Settled before the worker had put it back with its plan, or after it.
+    assert ends in (["released", "succeeded"], ["suspended", "succeeded"])
+
+
 async def test_evidence_that_cannot_be_had_is_no_absence(house: House, recorder: Recorder) -> None:
     files = ticket_tool(house, recorder, "queryable")
     await recorder.plan(Rule.act_then_reset())

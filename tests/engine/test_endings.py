@@ -11,7 +11,8 @@ from tests.engine.house import House
 
 from outlast import TaskContext, ToolCall
 from outlast.core.retry import Backoff
-from outlast.errors import StepFailed, TaskFailed
+from outlast.errors import OutlastError, StepFailed, TaskFailed
+from outlast.testing.recorder import Recorder
 
 
 async def test_an_agents_error_ends_its_task_by_name(house: House) -> None:
@@ -251,3 +252,36 @@ async def test_a_step_that_takes_too_long_fails_by_name(house: House) -> None:
 
     view = await house.run(agent)
     assert view.result == "step slow took longer than 0.05 s; TimeoutError; True"
+
+
+async def test_a_call_that_ignores_its_end_reaches_nobody_after_it(house: House, recorder: Recorder) -> None:
+    """The time is over, the body swallows its cancellation and goes on: what it sends then is refused."""
+    refused: list[str] = []
+
+    @house.app.tool(effect="idempotent", timeout=30)
+    async def stubborn(call: ToolCall) -> None:
+        ticket = {"invoice": "INV-102", "amount": "1"}
+        await call.http.post(f"{recorder.url}/tickets", json=ticket, part="first")
+        for part in ("second", "third"):
+            try:
+                await asyncio.sleep(30)
+            except asyncio.CancelledError:
+                pass
+            try:
+                await call.http.post(f"{recorder.url}/tickets", json=ticket, part=part)
+            except OutlastError as error:
+                refused.append(error.code)
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> None:
+        await task.call(stubborn)
+
+    house.start(grace_s=0.2)
+    handle = await house.app.submit(agent, deadline=0.4)
+    view = await house.ended(handle)
+    assert view.error is not None
+    assert view.error["code"] == "deadline_exceeded"
+    await house.stop()
+    assert refused != []
+    assert set(refused) <= {"deadline_exceeded", "lease_lost"}
+    assert [call.key for call in await recorder.log()] == [f"{handle.id}:stubborn#1.first"]

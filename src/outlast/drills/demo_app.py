@@ -28,11 +28,21 @@ LEASE_S = 1.5
 """A tenth of a worker's default, so that nobody waits long for a dead one's tasks to move on."""
 
 
-def demo_settings(name: str, *, calm: bool) -> WorkerSettings:
-    """Answer a worker's settings with every time scaled down as the lease is. calm: without a sweeper, and
-    with renewals as late as can be."""
+def demo_settings(name: str, pool: str, *, calm: bool) -> WorkerSettings:
+    """Answer a worker's settings with every time scaled down as the lease is.
+
+    pool: each window has its own, so that what one leaves behind does not end up in the next. calm: without a
+    sweeper, and with renewals as late as can be.
+    """
     settings = WorkerSettings(
-        name=name, slots=4, lease_s=LEASE_S, poll_s=0.1, sweep_s=0.1, linger_s=0.3, grace_s=2.0
+        name=name,
+        pools=(pool,),
+        slots=4,
+        lease_s=LEASE_S,
+        poll_s=0.1,
+        sweep_s=0.1,
+        linger_s=0.3,
+        grace_s=2.0,
     )
     return dataclasses.replace(settings, sweep_s=60.0, renew_s=0.8 * LEASE_S) if calm else settings
 

@@ -1,4 +1,4 @@
-"""Run one worker of the demo: ``python -m outlast.drills.demo_worker NAME``."""
+"""Run one worker of the demo: ``python -m outlast.drills.demo_worker NAME POOL``."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ if __name__ == "__main__":
     app = build(
         Settings().database_url, os.environ[TICKETS_URL], timeout=float(os.environ.get(TIMEOUT, "10"))
     )
-    serve(app, demo_settings(sys.argv[1], calm=bool(os.environ.get(CALM))))
+    serve(app, demo_settings(sys.argv[1], sys.argv[2], calm=bool(os.environ.get(CALM))))

@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import functools
 import json
+import re
 import shutil
 import signal
 import tempfile
@@ -299,6 +300,8 @@ def _introduce(console: Console, store: str) -> None:
     )
 
 
+# A task's id inside a key: its last characters are enough to tell it by.
+_TASK = re.compile(r"task_[0-9a-z]+([0-9a-z]{6})(?=:)")
 _TONES = {"good": "green", "bad": "red"}
 _SPEAKERS = {"tickets": "cyan", "task": "bold", "client": "magenta"}
 
@@ -314,7 +317,7 @@ def _tell(result: _Result, folder: Path, console: Console) -> None:
         table.add_row(
             f"{line.at - lines[0].at:+.3f} s",
             Text(line.who, style=_SPEAKERS.get(speaker, "yellow")),
-            Text(line.what, style=_TONES.get(line.tone, "")),
+            Text(_TASK.sub(r"…\1", line.what), style=_TONES.get(line.tone, "")),
         )
     console.print(table)
     seen = result.seen
@@ -346,7 +349,8 @@ def _conclude(results: Sequence[_Result], passed: bool, folder: Path, console: C
     console.print()
     console.rule(style="dim")
     if passed:
-        text = f"{len(results)} windows, one ticket in each by the service's own log, {seconds:.0f} s"
+        windows = f"{len(results)} window{'s' * (len(results) != 1)}"
+        text = f"{windows}, one ticket in each by the service's own log, {seconds:.0f} s"
         console.print(Text.assemble(("PASS  ", "bold green"), text))
         return
     failed = [result.window.name for result in results if not result.passed]

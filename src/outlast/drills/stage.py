@@ -97,6 +97,7 @@ class Stage:
             name,
             "outlast.drills.demo_worker",
             name,
+            self.window,
             probe=probe,
             environ={**self.environ, TIMEOUT: str(timeout_s), CALM: "1" if calm else ""},
         )
@@ -106,13 +107,15 @@ class Stage:
 
     async def client(self, name: str, key: str) -> Process:
         """Start a process that submits the task when it is told to."""
-        process = self.fleet.start(name, "outlast.drills.demo_client", key, environ=self.environ)
+        process = self.fleet.start(name, "outlast.drills.demo_client", key, self.window, environ=self.environ)
         await process.says("ready")
         return process
 
     async def submit(self) -> str:
         """Submit the window's task from here; answer its id."""
-        handle = await self.app.submit("reimburse", {"invoice": INVOICE}, key=f"{INVOICE}-{self.window}")
+        handle = await self.app.submit(
+            "reimburse", {"invoice": INVOICE}, key=f"{INVOICE}-{self.window}", pool=self.window
+        )
         self.note("client", f"202, task {handle.id} is stored")
         return handle.id
 
@@ -196,7 +199,12 @@ class Stage:
         # The clocks of one machine are one; the difference is only what asking took.
         skew_s = 0.0 if abs(skew_s) < 0.25 else skew_s
         lines = list(self.lines)
-        lines += [of_event(event, skew_s) for event in await self.app.stored_events(task)]
+        lines += [
+            of_event(event, skew_s)
+            for event in await self.app.stored_events(task)
+            # Said once more by the task's own event right after it.
+            if event.kind != "attempt.succeeded"
+        ]
         lines += [line for call in calls for line in of_call(call)]
         for operation in await self.app.operations.list(task=task):
             _, evidence = await self.app.operations.show(operation.id)

@@ -4,5 +4,6 @@ Purpose: a task outlives its process, and what it does to the outside is done on
 
 Rooms: ``worker`` claims and drains; ``session`` keeps the right to work; ``journal`` commits in groups;
 ``run`` is one attempt; ``context`` is what agent code touches; ``steps`` and ``effects`` are its operations;
-``settling`` deals with unknowns; ``scopes`` gives operations their identity; ``housekeeping`` sweeps.
+``settling`` deals with unknowns; ``scopes`` gives operations their identity; ``wording`` says what happened;
+``housekeeping`` sweeps.
 """

@@ -13,9 +13,11 @@ Immediately before each send the session's trust is looked at.
 
 Failure by failure: killed before the intent: nothing is on record, planned afresh. Killed after it: the
 successor finds the operation running under an old epoch and settles it as an unknown. The answer is lost:
-unknown, settled by the rules of the effect class. Fenced out while waiting for the answer: the answer is kept
-as evidence and changes nothing. The agent is cancelled in mid-call: the call goes on in a task of its own and
-its outcome is recorded.
+unknown, settled by the rules of the effect class; it stays unknown, and in the queue, until the very batch
+that holds the intent of a resend. A wait before another send may give up the slot: how often was sent, and
+when the next may be, is on record with each attempt. Fenced out while waiting for the answer: the answer is
+kept as evidence and changes nothing. The agent is cancelled in mid-call: the call goes on in a task of its
+own and its outcome is recorded.
 
 Not covered: a process frozen between the last look and the send still sends when it thaws; the remote's key,
 or a person, is what is left then.
@@ -34,9 +36,10 @@ from outlast.core.outcome import Failed, Outcome, Succeeded, Unknown
 from outlast.engine import guards, settling
 from outlast.engine.operation import HeldBack, Operation
 from outlast.engine.registry import ToolSpec
-from outlast.engine.run import Outpaced, Run, Wait, event, failure
+from outlast.engine.run import Outpaced, Run, Wait
 from outlast.engine.series import Series
 from outlast.engine.steps import known, recorded
+from outlast.engine.wording import event, failure
 from outlast.errors import (
     DeadlineExceeded,
     InvalidRequest,

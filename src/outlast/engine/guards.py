@@ -19,7 +19,8 @@ from outlast.core.outcome import Succeeded
 from outlast.core.settle import Plan
 from outlast.engine import settling
 from outlast.engine.operation import HeldBack, Operation
-from outlast.engine.run import Run, event, failure, text_of
+from outlast.engine.run import Run
+from outlast.engine.wording import event, failure, text_of
 from outlast.errors import ToolRejected
 from outlast.store.reconciling import KeyHolder
 from outlast.store.records import OperationFilter, RecordOperation

@@ -35,6 +35,7 @@ from outlast.engine.journal import Journal
 from outlast.engine.registry import AgentSpec, Registry
 from outlast.engine.session import Session
 from outlast.engine.settings import WorkerSettings
+from outlast.engine.wording import event, failure, text_of
 from outlast.errors import (
     DeadlineExceeded,
     InvalidRequest,
@@ -50,37 +51,11 @@ from outlast.store.records import (
     Evidence,
     Flushed,
     Loaded,
-    NewEvent,
     OperationRow,
 )
 
 T = TypeVar("T")
 Interruption = Literal["lost", "suspended", "expired", "drained", "outpaced", "mismatched", "unstorable"]
-MAX_ERROR_TEXT = 4_000
-
-
-def event(kind: str, /, **data: Any) -> NewEvent:
-    """Make an event with plain data. Texts in it are bounded: some are those of foreign exceptions."""
-    short = {
-        name: value[:MAX_ERROR_TEXT] if isinstance(value, str) else value for name, value in data.items()
-    }
-    return NewEvent(kind=kind, data=values.encode(short, what="event"))
-
-
-def failure(code: str, message: str, **more: Any) -> str:
-    """Write a failure as it is stored: a stable code, a text for people, and what else is known."""
-    return values.encode({"code": code, "message": message[:MAX_ERROR_TEXT], **more}, what="error")
-
-
-def text_of(error: BaseException) -> str:
-    """Describe an exception in one bounded text."""
-    name = type(error).__name__
-    try:
-        text = str(error)
-    # Its class is foreign code too, and what is said of an error must not raise another.
-    except Exception:
-        text = ""
-    return f"{name}: {text}"[:MAX_ERROR_TEXT] if text else name
 
 
 class Outpaced(Exception):
@@ -98,6 +73,10 @@ class Host(Protocol):
     draining: bool
     grace_ends: float | None
     """When the time to let calls end is over, once the worker leaves; by the monotonic clock."""
+
+    def make_room(self) -> None:
+        """A run needs its slot no more."""
+        ...
 
     async def in_thread(self, function: Callable[[], T]) -> T:
         """Call a blocking function without blocking the loop."""
@@ -148,6 +127,8 @@ class Run:
         self.detail = ""
         self.sealed = False
         self.ended = False
+        self.leaving = False
+        """Whether nothing is left but to bring the ending to disk; it holds no slot any more."""
         self.returned = False
         self.open: dict[str, asyncio.Task[Any]] = {}
         self.critical: set[str] = set()
@@ -418,6 +399,8 @@ class Run:
         if ending is None or self.interruption == "unstorable":
             ending = self._interrupted()
         probes.reach("worker.before_end")
+        self.leaving = True
+        self.host.make_room()
         try:
             await self._end(ending)
         except BatchRejected as error:

@@ -24,7 +24,8 @@ from outlast.core.outcome import Failed, Succeeded
 from outlast.core.settle import Asked, Open, Plan, plan
 from outlast.engine import finding
 from outlast.engine.operation import Operation
-from outlast.engine.run import Outpaced, Run, event, failure
+from outlast.engine.run import Outpaced, Run
+from outlast.engine.wording import event, failure
 from outlast.errors import ToolFailed
 from outlast.store.reconciling import Postponement
 from outlast.store.records import NewEvent, Note, RecordOperation, RecordOutcome, TakeTurn

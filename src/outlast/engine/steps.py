@@ -24,7 +24,8 @@ from outlast import clock
 from outlast.core import canonical, values
 from outlast.core.operation import OperationKind
 from outlast.engine import scopes
-from outlast.engine.run import Run, Wait, event, failure, text_of
+from outlast.engine.run import Run, Wait
+from outlast.engine.wording import event, failure, text_of
 from outlast.errors import (
     AmbiguousOperation,
     DeadlineExceeded,

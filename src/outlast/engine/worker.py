@@ -58,6 +58,7 @@ class Worker:
         self._spec_of = tool_spec_of(registry.tools)
         self._config = registry.configuration()
         self._slot_free = asyncio.Event()
+        self._leaving = 0
         self._stopping = asyncio.Event()
         self._idling: asyncio.Timeout | None = None
         self._stragglers: set[asyncio.Task[Any]] = set()
@@ -65,6 +66,11 @@ class Worker:
         self._client: Any = None
 
     # -- what runs need -------------------------------------------------------------------------------------
+
+    def make_room(self) -> None:
+        """A run needs its slot no more."""
+        self._leaving += 1
+        self._slot_free.set()
 
     async def in_thread(self, function: Callable[[], T]) -> T:
         """Call a blocking function in a thread, or in place under a simulation."""
@@ -173,7 +179,9 @@ class Worker:
         away = in_doubt = False
         fence = 0
         while not self.draining:
-            free = self.settings.slots - len(self.runs)
+            # Tasks that only wait for their ending to reach the disk hold no slot, so that the next ones are
+            # claimed meanwhile; there are never more of them than slots.
+            free = self.settings.slots - len(self.runs) + min(self._leaving, self.settings.slots)
             if free <= 0:
                 self._slot_free.clear()
                 await self._slot_free.wait()
@@ -247,6 +255,7 @@ class Worker:
 
     def _finished(self, run: Run, task: asyncio.Task[None]) -> None:
         self.runs.pop(run, None)
+        self._leaving -= run.leaving
         self._slot_free.set()
         if run.interruption == "lost":
             telemetry.emit(

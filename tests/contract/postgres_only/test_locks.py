@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.contract.postgres_only.conftest import until_blocked
 
-from outlast.errors import StoreUnavailable
+from outlast.errors import Busy, StoreUnavailable
 from outlast.store.contract import BatchRejected
 from outlast.store.postgres import PostgresStore, failures
 from outlast.store.records import Batch, Evidence, Serves, SessionRenewal, TaskRef
@@ -370,6 +370,31 @@ async def test_crossed_keys_of_two_transactions_end_as_busy_not_as_an_error(
         assert "busy" in {verdict.kind for [verdict] in verdicts}
         await mine.fetchval("select 1")
         await yours.fetchval("select 1")
+
+
+async def test_a_transaction_under_repeatable_read_may_submit_into_a_new_lane(
+    scene: Scene, store: PostgresStore, beside: Any
+) -> None:
+    record = scene.submission()
+    async with beside.transaction(isolation="repeatable_read"):
+        await beside.fetchval("select count(*) from tasks")
+        assert [v.kind for v in await store.submit([record], connection=beside)] == ["accepted"]
+    scene.remember(record)
+    assert (await scene.claim_task(record)).epoch == 1
+
+
+async def test_a_winner_that_the_callers_snapshot_cannot_see_is_busy(
+    scene: Scene, store: PostgresStore, beside: Any
+) -> None:
+    """Under repeatable read there is nothing to read the winner from; the transaction has to begin again."""
+    first = scene.submission()
+    transaction = beside.transaction(isolation="repeatable_read")
+    await transaction.start()
+    await beside.fetchval("select count(*) from tasks")
+    await store.submit([first])
+    with pytest.raises(Busy):
+        await store.submit([scene.submission(key=first.key)], connection=beside)
+    await transaction.rollback()
 
 
 async def test_an_open_transaction_holds_up_nobody_in_its_lane(

@@ -178,8 +178,8 @@ class PostgresStore(Views):
             list(worn),
             list(worn.values()),
         )
-        for lane, count in worn.items():
-            self._taken[lane] -= count
+        for lane in worn:
+            self._taken.pop(lane, None)
         if rows[0]["task"] is None:
             return ClaimReply(now=rows[0]["now"], claims=(), refused=rows[0]["refused"])
         claims = []

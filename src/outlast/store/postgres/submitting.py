@@ -12,7 +12,7 @@ from typing import Any
 
 import asyncpg
 
-from outlast.errors import StoreUnavailable
+from outlast.errors import Busy, StoreUnavailable
 from outlast.store.contract import BatchRejected
 from outlast.store.postgres import failures
 from outlast.store.postgres.connections import Line
@@ -57,6 +57,9 @@ class Submitting:
         try:
             rows = await connection.fetch(self._guarded, *_columns(batch, lanes), True, True)
         except failures.DRIVER_ERRORS as error:
+            if failures.sqlstate(error).startswith("40"):
+                # Only under repeatable read or stricter, where the twin that won can never be seen.
+                raise Busy("a twin of this request committed after the transaction had begun") from error
             raise failures.translate(error, self._line.shown) from error
         return _verdicts(batch, rows)
 

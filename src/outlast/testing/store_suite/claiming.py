@@ -6,6 +6,8 @@ import json
 from collections import Counter
 from dataclasses import replace
 
+import pytest
+
 from outlast.store.records import (
     AttemptRow,
     Claimed,
@@ -412,6 +414,20 @@ class TestClaim:
             [scene.submission(agent="agent-x", pool="pool-x", version="gone") for _ in range(200)]
         )
         record = await scene.submit(agent="agent-x", pool="pool-x")
+        serves = [Serves(agent="agent-x", version="version-5")]
+        reply = await scene.claim(await scene.session(), pools=["pool-x"], serves=serves)
+        assert [claimed.task for claimed in reply.claims] == [record.task]
+
+    @pytest.mark.parametrize("count", [3, 150])
+    async def test_tasks_that_ended_in_the_queue_stand_before_nobody(self, scene: Scene, count: int) -> None:
+        """What a deadline leaves behind in a lane is passed over in the same claim."""
+        dead = [
+            scene.submission(agent="agent-x", pool="pool-x", deadline_us=97 * SECOND) for _ in range(count)
+        ]
+        await scene.accept(dead)
+        record = await scene.submit(agent="agent-x", pool="pool-x")
+        scene.now = ((await scene.task(dead[0])).deadline_at or 0) + 1
+        assert len((await scene.sweep(limit=count)).expired) == count
         serves = [Serves(agent="agent-x", version="version-5")]
         reply = await scene.claim(await scene.session(), pools=["pool-x"], serves=serves)
         assert [claimed.task for claimed in reply.claims] == [record.task]

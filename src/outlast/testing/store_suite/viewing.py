@@ -250,8 +250,10 @@ class TestWakes:
         assert await asyncio.wait_for(waiting, 20)
 
     async def test_without_a_hint_a_wait_ends_by_its_time(self, scene: Scene) -> None:
-        await scene.store.wakes.wait("queue", 0)
-        assert not await scene.store.wakes.wait("queue", 0.01)
+        # Connecting may count as a hint.
+        async with asyncio.timeout(20):
+            while await scene.store.wakes.wait("queue", 0.01):
+                pass
 
     async def test_submitting_hints_the_queue(self, scene: Scene) -> None:
         while await scene.store.wakes.wait("queue", 0.01):

@@ -7,6 +7,7 @@
 -- Cost: each lane is looked into from its mark on. The index entries of claimed tasks stay until a vacuum may remove
 -- them, which is not before the oldest snapshot anywhere in the database ends; below the mark nobody walks over them.
 
+-- Claim up to a limit; answers a row for each lease, or one row without a task: nothing, or refused.
 create function outlast.claim(
     p_session text, p_pools text[], p_agents text[], p_versions text[], p_defaults boolean[], p_limit integer,
     p_config text, p_fence bigint, p_now bigint, p_after text, p_marks bigint[], p_counts bigint[]

@@ -1,0 +1,44 @@
+"""How events, failures and foreign exceptions are put into words that can be stored."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import orjson
+
+from outlast.core import values
+from outlast.store.records import NewEvent
+
+MAX_ERROR_TEXT: Final = 4_000
+"""Characters that are kept of a text that is not ours."""
+
+
+def event(kind: str, /, **data: Any) -> NewEvent:
+    """Make an event with plain data. Texts in it are bounded: some are those of foreign exceptions."""
+    try:
+        text = orjson.dumps(data)
+    except TypeError:
+        # Foreign text that is no Unicode, or a number that is too long: below it is written with care.
+        text = b""
+    if 0 < len(text) <= MAX_ERROR_TEXT:
+        return NewEvent(kind=kind, data=text.decode())
+    short = {
+        name: value[:MAX_ERROR_TEXT] if isinstance(value, str) else value for name, value in data.items()
+    }
+    return NewEvent(kind=kind, data=values.encode(short, what="event"))
+
+
+def failure(code: str, message: str, **more: Any) -> str:
+    """Write a failure as it is stored: a stable code, a text for people, and what else is known."""
+    return values.encode({"code": code, "message": message[:MAX_ERROR_TEXT], **more}, what="error")
+
+
+def text_of(error: BaseException) -> str:
+    """Describe an exception in one bounded text."""
+    name = type(error).__name__
+    try:
+        text = str(error)
+    # Its class is foreign code too, and what is said of an error must not raise another.
+    except Exception:
+        text = ""
+    return f"{name}: {text}"[:MAX_ERROR_TEXT] if text else name

@@ -1,0 +1,251 @@
+"""The demo: what it prints, how it judges, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from outlast.drills.reimbursement import WINDOWS, Window, run_demo
+from outlast.drills.stage import Played, Stage
+from outlast.errors import ConfigurationError
+from outlast.testing.servers import EmbeddedPostgres
+
+NAMES = ["before_intent", "before_outcome", "lost_answer", "frozen_sender", "twin_submissions"]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where this test's demo keeps its files."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return tmp_path
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(os.listdir(folder))
+
+
+def of(*names: str) -> list[Window]:
+    return [window for window in WINDOWS if window.name in names]
+
+
+async def played(*windows: Window, postgres: str | None = None) -> tuple[int, str]:
+    said = io.StringIO()
+    code = await run_demo(postgres, False, Console(file=said, width=120), windows=windows)
+    return code, said.getvalue()
+
+
+def test_the_whole_demo_passes_and_says_so_in_json(folder: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "outlast", "demo", "--json"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    said = json.loads(done.stdout)
+    assert list(said) == ["verdict", "windows"]
+    assert said["verdict"] == "pass"
+    facts = {window.pop("name"): window for window in said["windows"]}
+    assert list(facts) == NAMES
+    for name, window in facts.items():
+        assert list(window) == ["tickets", "posts", "task_state", "attempts", "seconds"]
+        assert window.pop("seconds") < 30
+        assert window == {
+            "tickets": 1,
+            "posts": 2 if name == "frozen_sender" else 1,
+            "task_state": "succeeded",
+            "attempts": 1 if name in ("lost_answer", "twin_submissions") else 2,
+        }
+    # Passed, so nothing is kept; and nobody is left.
+    assert files(folder) == []
+    assert processes(folder) == []
+
+
+async def test_the_story_is_told_in_order(folder: Path) -> None:
+    code, said = await played(*of("before_outcome"))
+    assert code == 0
+    told = [
+        "worker A  serves, process",
+        "202, task task_",
+        "running: claimed by worker A, epoch 1",
+        "create_ticket running: intent on disk, attempt 1, key …",
+        "created R-55821",
+        "dies: SIGKILL at effects.before_outcome",
+        "the lease of epoch 1 ran out; its worker is fenced off",
+        "running: claimed by worker B, epoch",
+        "create_ticket unknown (its worker was lost); not sent again blindly",
+        "GET /tickets?idempotency_key=…",
+        "create_ticket settled as happened by worker, from evidence",
+        "“R-55821 filed, awaiting your supervisor”",
+        "PASS  1 ticket, 1 POST, task succeeded in 2 attempts",
+    ]
+    plain = re.sub(r"\s+", " ", said)
+    places = [plain.find(re.sub(r"\s+", " ", line)) for line in told]
+    assert -1 not in places, told[places.index(-1)] + "\n" + said
+    assert places[0] < places[4] < places[5] < places[6] < places[8] < places[10] < places[12]
+    assert "Leases last 1.5 s here instead of 15 s" in said
+
+
+async def test_a_window_with_two_tickets_fails_and_says_where_to_look(folder: Path) -> None:
+    (frozen,) = of("frozen_sender")
+
+    async def without_keys(stage: Stage) -> Played:
+        # A service that does not deduplicate: the frozen sender's request makes a second ticket.
+        await stage.recorder.configure(dedupe=False)
+        return await frozen.play(stage)
+
+    code, said = await played(replace(frozen, play=without_keys))
+    assert code == 1
+    assert "FAIL  2 tickets, 2 POSTs, task succeeded" in said
+    assert "tickets made: expected 1, seen 2" in said
+    (kept,) = files(folder)
+    assert str(folder / kept) in "".join(said.split())
+    assert {"tickets.db", "outlast.db", "01-worker-A.log", "02-worker-B.log"} <= set(files(folder / kept))
+
+
+async def test_a_window_that_does_not_get_to_its_end_fails_and_the_next_is_played(folder: Path) -> None:
+    (first, second) = of("before_intent", "lost_answer")
+
+    async def nobody_serves(stage: Stage) -> Played:
+        await stage.submit()
+        raise TimeoutError("nobody serves")
+
+    code, said = await played(replace(first, play=nobody_serves), second)
+    assert code == 1
+    assert "the window: expected 'played to its end', seen 'TimeoutError: nobody serves'" in said
+    assert "FAIL  0 tickets, 0 POSTs, task queued in 0 attempts" in said
+    assert "PASS  1 ticket, 1 POST, task succeeded in 1 attempt" in said
+
+
+async def test_a_fault_that_was_not_done_is_no_pass(folder: Path) -> None:
+    """A window whose worker was never killed must not pass because nothing went wrong."""
+    (window,) = of("lost_answer")
+
+    async def honest(stage: Stage) -> Played:
+        plan = stage.recorder.plan
+
+        async def no_plan(*rules: Any, instead: bool = False) -> None:
+            await plan(instead=instead)
+
+        stage.recorder.plan = no_plan  # type: ignore[method-assign]
+        return await window.play(stage)
+
+    code, said = await played(replace(window, play=honest))
+    assert code == 1
+    assert "how the POST was answered: expected ['hang'], seen ['answer']" in said
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_an_interrupted_demo_ends_every_process_the_frozen_one_included(
+    folder: Path, number: signal.Signals
+) -> None:
+    demo = subprocess.Popen(
+        [sys.executable, "-m", "outlast", "demo"], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert demo.stdout is not None
+    for line in iter(demo.stdout.readline, ""):
+        if line.startswith("4/"):
+            break
+    until(lambda: any(one.stopped for one in processes(folder)), "a worker is frozen")
+    demo.send_signal(number)
+    code = demo.wait(timeout=30)
+    demo.stdout.close()
+    assert code == (130 if number != signal.SIGKILL else -signal.SIGKILL)
+    until(lambda: processes(folder) == [], "every process has ended")
+    if number != signal.SIGKILL:
+        assert files(folder) == []
+
+
+async def test_the_demo_on_somebodys_server_uses_a_database_of_its_own(
+    folder: Path, postgres_server: EmbeddedPostgres, bare_postgres_url: str
+) -> None:
+    before = postgres_server.sql("select datname from pg_database order by 1")
+    code, said = await played(*of("lost_answer"), postgres=bare_postgres_url)
+    assert code == 0, said
+    assert "PostgreSQL, postgresql://outlast:***@127.0.0.1" in " ".join(said.split())
+    assert postgres_server.sql("select datname from pg_database order by 1") == before
+    name = bare_postgres_url.rpartition("/")[2]
+    assert (
+        postgres_server.sql("select nspname from pg_namespace where nspname = 'outlast'", database=name) == ""
+    )
+
+
+@pytest.fixture
+def poor(postgres_server: EmbeddedPostgres, bare_postgres_url: str) -> Iterator[str]:
+    """The URL of an empty database, for an account that may not make others."""
+    name = bare_postgres_url.rpartition("/")[2]
+    postgres_server.sql("create role poor login password 'poor'")
+    postgres_server.sql(f'alter database "{name}" owner to poor')
+    yield f"postgresql://poor:poor@127.0.0.1:{postgres_server.port}/{name}"
+    postgres_server.sql("drop owned by poor cascade; drop table if exists invoices", database=name)
+    postgres_server.sql(f'alter database "{name}" owner to outlast')
+    postgres_server.sql("drop role poor")
+
+
+async def test_the_demo_uses_an_empty_database_and_cleans_it(
+    folder: Path, postgres_server: EmbeddedPostgres, poor: str
+) -> None:
+    code, said = await played(*of("lost_answer"), postgres=poor)
+    assert code == 0, said
+    left = postgres_server.sql(
+        "select nspname from pg_namespace where nspname = 'outlast'", database=poor.rpartition("/")[2]
+    )
+    assert left == ""
+
+
+async def test_the_demo_refuses_a_database_with_somebodys_tables(
+    folder: Path, postgres_server: EmbeddedPostgres, poor: str
+) -> None:
+    postgres_server.sql("create table public.invoices (number text)", database=poor.rpartition("/")[2])
+    with pytest.raises(ConfigurationError, match=r"not empty \(it holds public\.invoices\)") as refused:
+        await played(*of("lost_answer"), postgres=poor)
+    assert "poor:poor" not in str(refused.value)
+    assert files(folder) == []
+
+
+# -- who is there --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    pid: int
+    line: str
+    stopped: bool
+
+
+def processes(folder: Path) -> list[Seen]:
+    """Answer the processes of a demo that keeps its files in a folder, as the kernel lists them."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            environ = (entry / "environ").read_bytes().split(b"\0")
+            line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if f"TMPDIR={folder}".encode() in environ and state != "Z":
+            found.append(Seen(int(entry.name), line, state == "T"))
+    return found
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    """Look until something is so: other people's processes tell nobody."""
+    deadline = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < deadline, f"it did not get there: {what}"
+        time.sleep(0.01)
