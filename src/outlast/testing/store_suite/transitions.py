@@ -16,16 +16,13 @@ import pytest
 
 from outlast.core.operation import OperationState
 from outlast.core.transitions import ATTEMPT, OPERATION, TASK, Machine, Refusal
-from outlast.store.records import Claimed, EndAttempt, Serves, Submission
+from outlast.store.records import Claimed, EndAttempt, Evidence, Serves, Submission
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene
 
 LATER: dict[str, dict[str, str]] = {
     "task": {"cancel": "the verb that cancels", "retry": "the verb that opens the next round"},
     "attempt": {},
-    "operation": {
-        "approve": "the verb that decides approvals",
-        "contradict": "the verb that reopens an item for a person",
-    },
+    "operation": {"approve": "the verb that decides approvals"},
 }
 """Commands by machine whose verb is still to come, with what will carry them."""
 
@@ -192,7 +189,10 @@ async def operation_in(scene: Scene, claimed: Claimed, state: str) -> str:
     else:
         await scene.write(claimed, intent)
     if state not in ("planned", "running"):
-        await scene.write(claimed, await scene.outcome(claimed, "it", state))  # type: ignore[arg-type]
+        # A success by evidence, which other evidence may contradict.
+        settled_by = "worker" if state == "succeeded" else None
+        outcome = await scene.outcome(claimed, "it", state, settled_by=settled_by)  # type: ignore[arg-type]
+        await scene.write(claimed, outcome)
     assert (await scene.operation(claimed, "it")).state == state
     return "it"
 
@@ -226,6 +226,20 @@ async def _reopen(scene: Scene, claimed: Claimed, key: str) -> None:
     assert (await scene.flush(claimed, end)).kind == "accepted"
 
 
+async def _contradict(scene: Scene, claimed: Claimed, key: str) -> None:
+    row = await scene.operation(claimed, key)
+    evidence = Evidence(
+        tenant=claimed.tenant,
+        task=claimed.task,
+        key=key,
+        attempt=row.attempt,
+        source="late",
+        data="{}",
+        says="did_not_happen" if row.state == "succeeded" else "happened",
+    )
+    await scene.store.note([evidence], now=scene.now)
+
+
 OPERATION_DRIVES: dict[str, Callable[[Scene, Claimed, str], Awaitable[None]]] = {
     "start": _start,
     "refuse": _refuse,
@@ -236,6 +250,7 @@ OPERATION_DRIVES: dict[str, Callable[[Scene, Claimed, str], Awaitable[None]]] = 
     "settle_happened": _settle("happened"),
     "settle_did_not_happen": _settle("did_not_happen"),
     "send_again": _settle("send_again"),
+    "contradict": _contradict,
     "reopen": _reopen,
 }
 
