@@ -23,6 +23,7 @@ PATIENCE_S = 30.0
 
 APP = '''\
 import asyncio
+from pathlib import Path
 from typing import Any
 
 from outlast import Outlast, TaskContext, ToolCall, Uncertain
@@ -57,7 +58,11 @@ async def cling(task: TaskContext) -> None:
             pass
 
 
-@app.tool(effect="manual", timeout="1h")
+async def letters(call: ToolCall, since: Any) -> list[str]:
+    return Path("letters.txt").read_text().split()
+
+
+@app.tool(effect="manual", timeout="1h", list_effects=letters)
 async def send_letter(call: ToolCall, to: str) -> Any:
     raise Uncertain("the clerk did not say")
 

@@ -77,6 +77,87 @@ def test_an_unknown_outcome_is_settled_by_a_person(terminal: Terminal, worker: R
     assert operation["id"] in terminal.run("operations", "list", "--task", task).out
 
 
+def test_what_is_open_shows_its_place_its_plan_and_its_timeline(terminal: Terminal, worker: Running) -> None:
+    task = submit(terminal, "correspond", to="the bank")["id"]
+    with terminal.start("tasks", "watch", task) as watching:
+        watching.until("task.waiting")
+    name = f"{task}:send_letter#1"
+    shown = terminal.run("operations", "show", name, "--json").json
+    assert (shown["queue"]["ask_at"], shown["queue"]["sender_gone"]) == (None, True)
+    assert [event["kind"] for event in shown["timeline"]] == ["operation.started", "operation.unknown"]
+    text = terminal.run("operations", "show", name).out
+    assert "it waits for a person" in text
+    assert "operation.started" in text
+    for more in ([], ["--app", "app:app"]):
+        plan = terminal.run("operations", "plan", name, "--json", *more).json["plan"]
+        assert (plan["action"], plan["state"], plan["operation"]) == ("person", "unknown", name)
+        assert "manual" in plan["why"]
+    assert "person" in terminal.run("operations", "plan", name).out
+    settle = ("--result", "1", "--reason", "seen", "--by", "ada")
+    assert terminal.run("operations", "settle", name, "happened", *settle).code == 0
+    assert terminal.run("operations", "plan", name, "--json").json["plan"]["action"] == "nothing"
+    assert terminal.run("operations", "show", name, "--json").json["queue"] is None
+    (decision,) = terminal.run("audit", "list", "--json").json["items"]
+    assert (decision["who"], decision["what"], decision["subject"], decision["reason"]) == (
+        "person:ada", "settle:happened", name, "seen",
+    )  # fmt: skip
+
+
+def test_the_sweep_of_the_other_side_finds_what_was_never_admitted(
+    terminal: Terminal, worker: Running
+) -> None:
+    task = submit(terminal, "correspond", to="the bank")["id"]
+    with terminal.start("tasks", "watch", task) as watching:
+        watching.until("task.waiting")
+    listing = terminal.folder / "letters.txt"
+    listing.write_text(f"{task}:send_letter#1\n")
+    clean = terminal.run("operations", "sweep", "app:app", "send_letter", "--since", "1h", "--json")
+    assert (clean.code, clean.json["sweep"]["verdict"], clean.json["sweep"]["seen"]) == (0, "clean", 1)
+    listing.write_text(f"{task}:send_letter#1 {task}:send_letter#2 somebody-elses")
+    found = terminal.run("operations", "sweep", "app:app", "send_letter", "--json")
+    assert (found.code, found.json["sweep"]["unadmitted"]) == (1, [f"{task}:send_letter#2", "somebody-elses"])
+    assert "somebody-elses" in terminal.run("operations", "sweep", "app:app", "send_letter").out
+    listing.unlink()
+    away = terminal.run("operations", "sweep", "app:app", "send_letter", "--since", "2026-01-02T03:04:05Z")
+    assert (away.code, away.out) == (5, "unknown: the other side could not be asked (FileNotFoundError)\n")
+    for wrong in (
+        ["nobody"],
+        ["send_letter", "--since", "yesterday"],
+        ["send_letter", "--since", "2026-01-02"],
+    ):
+        assert terminal.run("operations", "sweep", "app:app", *wrong).code == 2
+
+
+def test_a_switch_is_set_seen_and_cleared_and_kept_in_the_audit_trail(terminal: Terminal) -> None:
+    assert terminal.run("pause", "list").out == "nothing is paused\n"
+    why = ("--reason", "wrong cost centre", "--by", "ada")
+    assert (
+        terminal.run("pause", "set", "tool:send_letter", *why).out == "paused: tool:send_letter of default\n"
+    )
+    everybody = terminal.run("pause", "set", "all", *why, "--everybody", "--json").json["pause"]
+    assert (everybody["tenant"], everybody["scope"], everybody["by"]) == ("*", "all", "ada")
+    scopes = [
+        (item["tenant"], item["scope"]) for item in terminal.run("pause", "list", "--json").json["items"]
+    ]
+    assert sorted(scopes) == [("*", "all"), ("default", "tool:send_letter")]
+    assert terminal.run("pause", "list", "--tenant", "acme", "--json").json["items"] == [everybody]
+    assert "everybody" in terminal.run("pause", "list").out
+    cleared = terminal.run("pause", "clear", "tool:send_letter", *why, "--json")
+    assert cleared.json == {"cleared": {"tenant": "default", "scope": "tool:send_letter"}}
+    again = terminal.run("pause", "clear", "tool:send_letter", *why, "--json")
+    assert (again.code, again.error["code"]) == (3, "not_found")
+    for wrong in (["set", "everything", *why], ["set", "tool:", *why], ["set", "all", "--reason", ""],
+                  ["set", "all", *why, "--everybody", "--tenant", "acme"]):  # fmt: skip
+        assert terminal.run("pause", *wrong).code == 2
+    page = terminal.run("audit", "list", "--limit", "1", "--json").json
+    rest = terminal.run("audit", "list", "--after", str(page["next"]), "--json").json
+    assert [item["what"] for item in page["items"] + rest["items"]] == [
+        "pause:tool:send_letter", "resume:tool:send_letter",
+    ]  # fmt: skip
+    assert "pause:all" in terminal.run("audit", "list", "--everybody").out
+    assert terminal.run("audit", "list", "--tenant", "acme").out == "nothing was decided\n"
+
+
 def test_a_key_makes_one_task(terminal: Terminal) -> None:
     first = submit(terminal, "greet", "--key", "k", name="Ada")
     again = terminal.run("tasks", "submit", "app:app", "greet", "-i", '{"name": "Ada"}', "--key", "k")
@@ -106,6 +187,9 @@ def test_what_is_not_there_is_3(terminal: Terminal) -> None:
         ["tasks", "show", "nonsense"],
         ["operations", "show", f"{NOBODYS}:a"],
         ["operations", "show", "nonsense"],
+        ["operations", "plan", f"{NOBODYS}:a"],
+        ["operations", "plan", "nonsense"],
+        ["pause", "clear", "all", "--reason", "r"],
         ["operations", "list", "--task", NOBODYS],
         ["operations", "settle", f"{NOBODYS}:a", "happened", "--reason", "r"],
         ["tasks", "submit", "app:app", "nobody"],

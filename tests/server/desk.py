@@ -132,11 +132,15 @@ class Desk:
         if not self._workers:
             self.work()
         task = await self.submitted("correspond", to="the bank")
+        await self.waiting(task)
+        return f"{task}:send_letter#1"
+
+    async def waiting(self, task: str) -> None:
+        """Return once a task waits."""
         async with asyncio.timeout(PATIENCE_S):
             async for event in self.app.events(task):
                 if event.kind == "task.waiting":
                     break
-        return f"{task}:send_letter#1"
 
     async def stored(self) -> int:
         """Count the tasks there are."""

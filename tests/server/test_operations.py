@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.server.desk import PATIENCE_S, Desk, settings
 
+from outlast import TaskContext, ToolCall, Uncertain
 from outlast.server import create_app
 
 HAPPENED = {"verdict": "happened", "reason": "the bank has it", "result": {"letter": 9}, "by": "ada"}
@@ -37,6 +38,48 @@ async def test_an_operation_is_shown_with_its_evidence(desk: Desk) -> None:
     assert (await desk.client.get(shown["links"]["self"])).json() == shown
 
 
+async def test_the_queue_says_since_when_and_what_comes_next(desk: Desk) -> None:
+    operation = await desk.unknown()
+    (listed,) = (await desk.client.get("/v1/operations?state=unknown")).json()["items"]
+    path = f"/v1/operations/{operation.replace('#', '%23')}"
+    shown = (await desk.client.get(path)).json()
+    assert listed["queue"] == shown["queue"]
+    queue = shown["queue"]
+    assert (queue["ask_at"], queue["asked"], queue["sender_gone"]) == (None, 1, True)
+    assert shown["intent_at"] < queue["since"]
+    assert [event["kind"] for event in shown["timeline"]] == ["operation.started", "operation.unknown"]
+    plan = (await desk.client.get(shown["links"]["plan"])).json()
+    assert plan == {"operation": operation, "state": "unknown", "action": "person", "why": queue["why"],
+                    "at": None, "asked": 1}  # fmt: skip
+    await settle(desk, operation.replace("#", "%23"), **HAPPENED)
+    shown = (await desk.client.get(path)).json()
+    assert shown["queue"] is None
+    assert [event["kind"] for event in shown["timeline"]][2:] == ["operation.settled"]
+    plan = (await desk.client.get(f"{path}/plan")).json()
+    assert (plan["action"], plan["state"], plan["why"]) == ("nothing", "succeeded", "it is succeeded")
+
+
+async def test_a_result_that_the_agent_could_not_use_is_refused(desk: Desk) -> None:
+    @desk.app.tool(effect="manual", timeout="1h")
+    async def weigh(call: ToolCall) -> int:
+        raise Uncertain("the scales are stuck")
+
+    @desk.app.agent
+    async def post(task: TaskContext) -> int:
+        return int(await task.call(weigh))
+
+    desk.work()
+    task = await desk.submitted("post")
+    await desk.waiting(task)
+    operation = f"{task}:weigh%231"
+    for result in ("heavy", {"grams": 20}):
+        refused = await settle(desk, operation, **{**HAPPENED, "result": result})
+        assert (refused.status_code, refused.json()["code"]) == (422, "invalid_request")
+        assert [each["pointer"] for each in refused.json()["errors"]] == ["/result"]
+    assert (await settle(desk, operation, **{**HAPPENED, "result": 20})).status_code == 200
+    assert (await desk.app.wait(task, timeout=PATIENCE_S)).result == 20
+
+
 @pytest.mark.parametrize(
     "operation",
     [
@@ -51,6 +94,7 @@ async def test_an_operation_is_shown_with_its_evidence(desk: Desk) -> None:
 async def test_unknown_ids_are_404(desk: Desk, operation: str) -> None:
     for answer in (
         await desk.client.get(f"/v1/operations/{operation}"),
+        await desk.client.get(f"/v1/operations/{operation}/plan"),
         await settle(desk, operation, **HAPPENED),
     ):
         assert (answer.status_code, answer.json()["code"]) == (404, "operation_not_found")

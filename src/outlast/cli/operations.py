@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import getpass
 import json
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 import typer
 
 from outlast.cli import options
 from outlast.cli.direct import database, operation_id, task_id
-from outlast.cli.failing import command
+from outlast.cli.failing import FAILED, OK, UNAVAILABLE, command
+from outlast.cli.loading import load_app
 from outlast.cli.printing import plain, say, say_fields, say_json, say_table
 from outlast.core import ids
-from outlast.errors import InvalidInput
-from outlast.views import OperationView
+from outlast.core.durations import microseconds
+from outlast.errors import InvalidInput, InvalidRequest
+from outlast.views import EventView, OperationView, QueueView
 
 app = typer.Typer(no_args_is_help=True, help="The ledger, and settling what is unknown.")
 
@@ -80,17 +82,25 @@ async def show_operation(
     database_url: options.DatabaseUrl = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show an operation with all that is known of it.
+    """Show an operation with its place in the queue, its timeline and all that is known of it.
 
     Example: outlast operations show task_01jz8f5s9ve5ptq3mwr7n1k2bd:create_ticket#1
     """
     ids.check_name(tenant, "tenant")
     async with database(database_url) as outlast:
         view, evidence = await outlast.operations.show(operation_id(operation), tenant=tenant)
+        (place,) = await outlast.operations.places([operation], tenant=tenant)
+        timeline = await outlast.operations.timeline(operation, tenant=tenant)
     if as_json:
-        say_json({"operation": view, "evidence": evidence})
+        say_json({"operation": view, "queue": place, "evidence": evidence, "timeline": timeline})
         return
-    _say_operation(view)
+    _say_operation(view, place)
+    if timeline:
+        say("")
+        say_table(
+            ["at", "event", "attempt", "what"],
+            [[plain(each.at), each.kind, each.data.get("attempt"), _said(each)] for each in timeline],
+        )
     if evidence:
         say("")
         say_table(
@@ -128,7 +138,7 @@ async def settle_operation(
             operation_id(operation),
             verdict,
             reason=reason,
-            by=by or _me(),
+            by=by or options.whoami(),
             result=_json(result),
             turn=turn,
             forced=force,
@@ -137,15 +147,107 @@ async def settle_operation(
     if as_json:
         say_json({"operation": view})
     else:
-        _say_operation(view)
+        _say_operation(view, None)
 
 
-def _me() -> str:
+@app.command("plan")
+@command
+async def plan_operation(
+    operation: OperationId,
+    target: Annotated[
+        str | None,
+        typer.Option("--app", metavar="MODULE:APP", help="Your app, for a plan by its tools as they are."),
+    ] = None,
+    tenant: options.Tenant = "default",
+    database_url: options.DatabaseUrl = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Say what would happen next to an operation, and why; changes nothing.
+
+    Without an app it is the plan that was last recorded.
+
+    Example: outlast operations plan task_01jz8f5s9ve5ptq3mwr7n1k2bd:create_ticket#1 --app app:app
+    """
+    ids.check_name(tenant, "tenant")
+    name = operation_id(operation)
+    options.choose_database(database_url)
+    async with database(database_url) if target is None else load_app(target) as outlast:
+        decided = await outlast.operations.plan(name, tenant=tenant)
+    if as_json:
+        say_json({"plan": decided})
+        return
+    say_fields(
+        [
+            ("operation", decided.operation),
+            ("state", decided.state),
+            ("next", decided.action),
+            ("why", decided.why),
+            ("at", decided.at),
+            ("asked", decided.asked or None),
+        ]
+    )
+
+
+@app.command("sweep")
+@command
+async def sweep_other_side(
+    target: options.Target,
+    tool: Annotated[str, typer.Argument(metavar="TOOL", help="A tool registered with list_effects=.")],
+    since: Annotated[
+        str, typer.Option(help="From then on: 30m, 24h or 7d ago, or an instant with a time zone.")
+    ] = "24h",
+    tenant: options.Tenant = "default",
+    database_url: options.DatabaseUrl = None,
+    as_json: options.AsJson = False,
+) -> int:
+    """Find effects that the other side holds and the ledger never admitted; 1 when there are any.
+
+    Ends with 5 when the other side could not be asked: that is no clean bill.
+
+    Example: outlast operations sweep app:app create_ticket --since 24h
+    """
+    ids.check_name(tenant, "tenant")
+    begin = _since(since)
+    options.choose_database(database_url)
+    async with load_app(target) as outlast:
+        # By the database's clock, whatever this machine's says.
+        now = (await outlast.store.health()).now
+        begin = (
+            asked if isinstance(asked, datetime) else datetime.fromtimestamp((now - asked) / 1_000_000, UTC)
+        )
+        found = await outlast.operations.sweep_other_side(tool, since=begin, tenant=tenant)
+    if as_json:
+        say_json({"sweep": found, "since": begin})
+    elif found.verdict == "clean":
+        say(f"clean: {found.seen} effects since {plain(begin)}, each with an intent in the ledger")
+    elif found.verdict == "unknown":
+        say(f"unknown: the other side could not be asked ({found.detail})")
+    else:
+        say(f"{len(found.unadmitted)} of {found.seen} effects since {plain(begin)} have no intent here:")
+        for key in found.unadmitted:
+            say(key)
+    return {"clean": OK, "unadmitted": FAILED, "unknown": UNAVAILABLE}[found.verdict]
+
+
+def _since(text: str) -> datetime | int:
+    """Read an instant, or a length of time in microseconds."""
     try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        # A container's user may have no name.
-        return "cli"
+        return microseconds(text, what="--since")
+    except InvalidRequest:
+        pass
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise InvalidRequest(f"--since {text!r} is neither a length such as 24h nor an instant with a zone")
+    return at
+
+
+def _said(event: EventView) -> str:
+    """What an event says beside what every one of an operation says."""
+    common = ("operation", "kind", "name", "attempt", "effect", "idempotency_key")
+    return " ".join(f"{name}={plain(value)}" for name, value in event.data.items() if name not in common)
 
 
 def _json(text: str | None) -> Any:
@@ -157,7 +259,7 @@ def _json(text: str | None) -> Any:
         raise InvalidInput(f"--result is not JSON: {error}") from None
 
 
-def _say_operation(view: OperationView) -> None:
+def _say_operation(view: OperationView, place: QueueView | None) -> None:
     say_fields(
         [
             ("operation", view.id),
@@ -168,6 +270,7 @@ def _say_operation(view: OperationView) -> None:
             ("attempt", view.attempt or None),
             ("turn", view.turn),
             ("fingerprint", view.fingerprint),
+            ("about", view.business_key),
             ("arguments", view.arguments),
             ("result", view.result),
             ("error", view.error),
@@ -175,5 +278,18 @@ def _say_operation(view: OperationView) -> None:
             ("intent", view.intent_at),
             ("deadline", view.deadline_at),
             ("ended", view.ended_at),
+            *_place(place),
         ]
     )
+
+
+def _place(place: QueueView | None) -> list[tuple[str, Any]]:
+    if place is None:
+        return []
+    return [
+        ("unknown since", place.since),
+        ("asked", place.asked),
+        ("asked next", place.ask_at or "never: it waits for a person"),
+        ("sender", "cannot send any more" if place.sender_gone else "may still be able to send"),
+        ("plan", place.why or None),
+    ]

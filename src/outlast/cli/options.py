@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import os
 from typing import Annotated
 
@@ -30,3 +31,12 @@ def choose_database(database_url: str | None) -> str:
     if database_url is not None:
         os.environ["OUTLAST_DATABASE_URL"] = database_url
     return Settings().database_url
+
+
+def whoami() -> str:
+    """Answer who runs the command."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        # A container's user may have no name.
+        return "cli"
