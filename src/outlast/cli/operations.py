@@ -212,9 +212,8 @@ async def sweep_other_side(
     async with load_app(target) as outlast:
         # By the database's clock, whatever this machine's says.
         now = (await outlast.store.health()).now
-        begin = (
-            asked if isinstance(asked, datetime) else datetime.fromtimestamp((now - asked) / 1_000_000, UTC)
-        )
+        if isinstance(begin, int):
+            begin = datetime.fromtimestamp((now - begin) / 1_000_000, UTC)
         found = await outlast.operations.sweep_other_side(tool, since=begin, tenant=tenant)
     if as_json:
         say_json({"sweep": found, "since": begin})
