@@ -34,6 +34,7 @@ from outlast.store.postgres.connections import Address, Line
 from outlast.store.postgres.listen import Listener
 from outlast.store.postgres.submitting import Submitting
 from outlast.store.postgres.views import Views, operation_of
+from outlast.store.reconciling import OpenItem, OpenRequest, Pause, Postponement
 from outlast.store.records import (
     Batch,
     Claimed,
@@ -280,12 +281,59 @@ class PostgresStore(Views):
         return [Settled(kind=kind, state=state, wait_us=wait_us) for kind, state, wait_us, _ in rows]
 
     async def note(self, evidence: Sequence[Evidence], *, now: int | None = None) -> None:
-        """Append evidence; changes no state."""
+        """Append evidence; reopens a settlement that it contradicts, under the head's lock."""
         if evidence:
             columns = zip(
-                *((e.tenant, e.task, e.key, e.attempt, e.source, e.data) for e in evidence), strict=True
+                *((e.tenant, e.task, e.key, e.attempt, e.source, e.data, e.says) for e in evidence),
+                strict=True,
             )
             await self._rows(self._control_line, "note", *columns, now)
+            self._hint("events")
+
+    async def claim_open(self, request: OpenRequest, *, now: int | None = None) -> list[OpenItem]:
+        """Take unknown operations that are due and that nobody works on; fenced by the heads' locks."""
+        rows = await self._rows(
+            self._control_line,
+            "claim_open",
+            request.session,
+            request.tools,
+            request.limit,
+            request.lease_us,
+            now,
+        )
+        return [
+            OpenItem(
+                operation=operation_of(row),
+                since=row["since"],
+                asked=row["asked"],
+                unusable=row["unusable"],
+                sender_gone=row["sender_gone"],
+                trace=row["trace"],
+                task_ended=row["task_ended"],
+            )
+            for row in rows
+        ]
+
+    async def postpone(self, postponements: Sequence[Postponement], *, now: int | None = None) -> list[bool]:
+        """Put taken operations back by compare-and-set on their turn; atomic, idempotent."""
+        if not postponements:
+            return []
+        columns = zip(
+            *((p.tenant, p.task, p.key, p.turn, p.ask_in_us, p.unusable, p.why) for p in postponements),
+            strict=True,
+        )
+        rows = await self._rows(self._control_line, "postpone", *columns, now)
+        return [row["theirs"] for row in rows]
+
+    async def pause(self, switch: Pause, *, now: int | None = None) -> None:
+        """Stop new intents of a scope, with an audit row; idempotent."""
+        arguments = (switch.tenant, switch.scope, switch.reason, switch.by, now)
+        await self._rows(self._control_line, "pause", *arguments)
+
+    async def resume(self, switch: Pause, *, now: int | None = None) -> bool:
+        """Take a switch back, with an audit row; answers whether it stood. Idempotent."""
+        arguments = (switch.tenant, switch.scope, switch.reason, switch.by, now)
+        return bool(await self._rows(self._control_line, "resume", *arguments))
 
     async def sweep(self, request: SweepRequest, *, now: int | None = None) -> Swept:
         """End sessions that ran out, wake what is due, fail what is past its deadline; one sweeper at a

@@ -32,8 +32,9 @@ _VERDICTS = {
     "x": Flushed(kind="stale"),
 }
 
-_WIDTHS = (3, 5, 15, 11, 7, 15, 7, 10, 4)
-"""Columns of heads, events, records, outcomes, turns, intents, notes, ends, keys to open again."""
+_WIDTHS = (3, 5, 15, 11, 1, 3, 7, 16, 3, 9, 7, 10, 4)
+"""Columns of heads, events, records, outcomes, senders that are gone, waits, turns, intents, those that honour a
+wait, those that want a business key, notes, ends, keys to open again."""
 ARGUMENTS = 4 + sum(_WIDTHS)
 """How many arguments ``outlast.flush`` takes."""
 
@@ -44,8 +45,12 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
     events: list[tuple[Any, ...]] = []
     records: list[tuple[Any, ...]] = []
     outcomes: list[tuple[Any, ...]] = []
+    gone: list[tuple[Any, ...]] = []
+    waits: list[tuple[Any, ...]] = []
     turns: list[tuple[Any, ...]] = []
     intents: list[tuple[Any, ...]] = []
+    honours: list[tuple[Any, ...]] = []
+    wants: list[tuple[Any, ...]] = []
     notes: list[tuple[Any, ...]] = []
     ends: list[tuple[Any, ...]] = []
     keys: list[tuple[Any, ...]] = []
@@ -79,16 +84,30 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                             entry.result, entry.error, entry.settled_by,
                         )
                     )  # fmt: skip
+                    if entry.sender_gone:
+                        gone.append((place,))
+                    if entry.wait is not None:
+                        waits.append((place, *entry.wait))
                     added = entry.events
                 case CommitIntent():
                     wave = _wave(levels, entry.key, _INTENT)
+                    business = entry.business
                     intents.append(
                         (
                             place, wave, tenant, task, entry.key, entry.position, entry.kind, entry.name,
                             entry.request, entry.decision, entry.effect, entry.arguments, entry.timeout_us,
-                            entry.attempt, entry.turn,
+                            entry.attempt, entry.turn, None if business is None else business.value,
                         )
                     )  # fmt: skip
+                    if entry.provider is not None:
+                        honours.append((place, wave, entry.provider))
+                    if business is not None:
+                        wants.append(
+                            (
+                                place, wave, tenant, entry.key, business.tool, business.value, business.mode,
+                                business.window_us, entry.repeat,
+                            )
+                        )  # fmt: skip
                     added = entry.events
                 case EndAttempt():
                     ends.append(
@@ -113,7 +132,9 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                 events.append((place, tenant, task, event.kind, event.data))
 
     arguments: list[Any] = [batch.writer, batch.number, now, waves]
-    groups = (heads, events, records, outcomes, turns, intents, notes, ends, keys)
+    groups = (
+        heads, events, records, outcomes, gone, waits, turns, intents, honours, wants, notes, ends, keys,
+    )  # fmt: skip
     for width, rows in zip(_WIDTHS, groups, strict=True):
         arguments.extend(columns(rows, width))
     return arguments

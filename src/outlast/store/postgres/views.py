@@ -10,6 +10,7 @@ import asyncpg
 from outlast.core import ids
 from outlast.store.postgres import failures
 from outlast.store.postgres.connections import VIEW, Address, Lines
+from outlast.store.reconciling import AuditRow, KeyHolder, OpenState, Pause
 from outlast.store.records import (
     AttemptRow,
     EventCursor,
@@ -25,7 +26,8 @@ from outlast.store.records import (
 
 _TABLES = (
     "tasks", "inputs", "lanes", "queue", "leases", "attempts", "sessions", "writers", "operations",
-    "unsettled", "evidence", "events", "timers", "results", "outbox", "migrations",
+    "unsettled", "evidence", "events", "timers", "results", "outbox", "provider_waits", "business_keys",
+    "pauses", "audit", "migrations",
 )  # fmt: skip
 _VIEW_CONNECTIONS = 3
 
@@ -94,6 +96,24 @@ class Views:
         rows = await self._view("read_evidence", tenant, task, key)
         return [EvidenceRow(**dict(row)) for row in rows]
 
+    async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:
+        """Read an operation's place in the reconciliation queue, None when it is not in it."""
+        rows = await self._view("read_open", tenant, task, key)
+        return OpenState(**dict(rows[0])) if rows else None
+
+    async def list_pauses(self, tenant: str) -> list[Pause]:
+        """List the switches that stand for a tenant, those for everybody included."""
+        return [Pause(**dict(row)) for row in await self._view("list_pauses", tenant)]
+
+    async def read_business_key(self, tenant: str, tool: str, value: str) -> KeyHolder | None:
+        """Read who holds a business key, None when nobody does (any more)."""
+        rows = await self._view("read_business_key", tenant, tool, value)
+        return KeyHolder(**dict(rows[0])) if rows else None
+
+    async def read_audit(self, tenant: str, after: int = 0, limit: int = 100) -> list[AuditRow]:
+        """Read a tenant's audit trail above a number, oldest first."""
+        return [AuditRow(**dict(row)) for row in await self._view("read_audit", tenant, after, limit)]
+
     async def health(self) -> Health:
         """Say whether the store answers; never raises."""
         try:
@@ -149,6 +169,7 @@ def operation_of(row: asyncpg.Record) -> OperationRow:
         due_at=row["due_at"],
         ended_at=row["ended_at"],
         settled_by=row["settled_by"],
+        business_key=row["business_key"],
     )
 
 

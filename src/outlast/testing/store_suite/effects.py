@@ -519,7 +519,7 @@ class TestRefusalOrder:
         await scene.store.pause(switch(other.tenant, "tool:refund"), now=scene.now)
 
         claimed = await scene.running(ttl_us=9 * HOUR, deadline_us=HOUR)
-        wrong = {"attempt": 2, "turn": 2}
+        wrong: dict[str, Any] = {"attempt": 2, "turn": 2}
         common: dict[str, Any] = {"name": "refund", "provider": PROVIDER}
         busy = scene.intent(business=lock("held"), **common)
         done = scene.intent(business=lock("done"), **common)

@@ -49,7 +49,7 @@ select c.item, i.input, i.user_name, i.trace, i.submitted_at, a.failures, a.atte
 -- name: load_operations
 select c.item, o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect,
        o.attempt, o.turn, o.epoch, o.arguments, o.result, o.error, o.created_at, o.intent_at, o.first_intent_at,
-       o.deadline_at, o.due_at, o.ended_at, o.settled_by
+       o.deadline_at, o.due_at, o.ended_at, o.settled_by, o.business_key
   from unnest($1::text[], $2::text[]) with ordinality as c (tenant, task, item)
   join outlast.operations o on o.tenant = c.tenant and o.task = c.task
  order by c.item, o.position, o.key;
@@ -61,7 +61,41 @@ select kind, state, wait_us, woken
 
 -- Append evidence without a lease.
 -- name: note
-select outlast.note($1, $2, $3, $4, $5, $6, $7);
+select outlast.note($1, $2, $3, $4, $5, $6, $7, $8);
+
+-- Take unknown operations that are due.
+-- name: claim_open
+select tenant, task, key, "position", kind, name, state, request, decision, effect, attempt, turn, epoch, arguments,
+       result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by, business_key,
+       since, asked, unusable, sender_gone, trace, task_ended
+  from outlast.claim_open($1, $2, $3, $4, $5);
+
+-- Put taken operations back.
+-- name: postpone
+select theirs
+  from outlast.postpone($1, $2, $3, $4, $5, $6, $7, $8);
+
+-- Stop new intents of a scope; the very same switch again leaves no second trace.
+-- name: pause
+with stands as (
+    insert into outlast.pauses as p (tenant, scope, reason, by_whom, at)
+    values ($1, $2, $3, $4, coalesce($5, outlast.clock_us()))
+    on conflict (tenant, scope) do update
+       set reason = excluded.reason, by_whom = excluded.by_whom, at = excluded.at
+     where (p.reason, p.by_whom) <> (excluded.reason, excluded.by_whom)
+    returning p.tenant, p.scope, p.reason, p.by_whom, p.at)
+insert into outlast.audit (tenant, at, who, what, subject, reason, data)
+select s.tenant, s.at, s.by_whom, 'pause:' || s.scope, s.scope, s.reason, '{}' from stands s;
+
+-- Take a switch back; answers a row when it stood.
+-- name: resume
+with stood as (
+    delete from outlast.pauses p
+     where p.tenant = $1 and p.scope = $2
+    returning p.tenant, p.scope)
+insert into outlast.audit (tenant, at, who, what, subject, reason, data)
+select s.tenant, coalesce($5, outlast.clock_us()), $4, 'resume:' || s.scope, s.scope, $3, '{}' from stood s
+returning number;
 
 -- Look for what is over: sessions, timers, deadlines.
 -- name: sweep

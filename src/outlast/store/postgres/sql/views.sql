@@ -67,7 +67,7 @@ select l.epoch, l.round, l.session, coalesce(s.name, l.session), l.version, l.co
 -- name: list_task_operations
 select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect, o.attempt,
        o.turn, o.epoch, o.arguments, o.result, o.error, o.created_at, o.intent_at, o.first_intent_at, o.deadline_at,
-       o.due_at, o.ended_at, o.settled_by
+       o.due_at, o.ended_at, o.settled_by, o.business_key
   from outlast.operations o
  where o.tenant = $1 and o.task = $2
    and ($3::text is null or o.key = $3)
@@ -80,7 +80,7 @@ select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, 
 -- name: list_unknown_operations
 select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect, o.attempt,
        o.turn, o.epoch, o.arguments, o.result, o.error, o.created_at, o.intent_at, o.first_intent_at, o.deadline_at,
-       o.due_at, o.ended_at, o.settled_by
+       o.due_at, o.ended_at, o.settled_by, o.business_key
   from outlast.unsettled u
   join outlast.operations o on o.tenant = u.tenant and o.task = u.task and o.key = u.key
  where u.tenant = $1
@@ -95,6 +95,34 @@ select e.number, e.attempt, e.source, e.data, e.at
   from outlast.evidence e
  where e.tenant = $1 and e.task = $2 and e.key = $3
  order by e.number;
+
+-- Read an operation's place in the reconciliation queue.
+-- name: read_open
+select u.since, u.asked, u.unusable, u.ask_at, u.sender_gone, u.why
+  from outlast.unsettled u
+ where u.tenant = $1 and u.task = $2 and u.key = $3;
+
+-- List a tenant's switches, and those for everybody.
+-- name: list_pauses
+select p.tenant, p.scope, p.reason, p.by_whom as by, p.at
+  from outlast.pauses p
+ where p.tenant in ($1, '*')
+ order by p.tenant, p.scope;
+
+-- Read who holds a business key; one that is done and over is nobody's.
+-- name: read_business_key
+select b.task, b.key, b.state, b.until_at as until
+  from outlast.business_keys b
+ where b.tenant = $1 and b.tool = $2 and b.value = $3
+   and (b.until_at is null or b.until_at > outlast.clock_us());
+
+-- Read a tenant's audit trail above a number.
+-- name: read_audit
+select a.number, a.at, a.who, a.what, a.subject, a.reason, a.data
+  from outlast.audit a
+ where a.tenant = $1 and a.number > $2
+ order by a.number
+ limit $3;
 
 -- Read the clock, the schema's number and a bounded count of what is queued.
 -- name: read_health

@@ -151,17 +151,28 @@ create table outlast.operations (
     due_at bigint,
     ended_at bigint,
     settled_by text,
+    business_key text,
     primary key (tenant, task, key)
 ) with (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
 
--- The reconciliation queue: a row exists exactly while its operation is unknown.
+-- The reconciliation queue: a row exists exactly while its operation is unknown. Without a time to ask only a person can
+-- settle it. claimed_by is who took it, or the turn under which it was put back: a turn puts back once.
 create table outlast.unsettled (
     tenant text collate "C" not null,
     task text collate "C" not null,
     key text collate "C" not null,
     since bigint not null,
+    ask_at bigint,
+    asked integer not null default 0 check (asked >= 0),
+    unusable integer not null default 0 check (unusable >= 0),
+    claimed_until bigint not null default 0,
+    claimed_by text not null default '',
+    sender_gone boolean not null default false,
+    why text not null default '',
     primary key (tenant, task, key)
-) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off);
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off);
+
+create index unsettled_due on outlast.unsettled (ask_at) where ask_at is not null;
 
 create table outlast.evidence (
     tenant text collate "C" not null,
@@ -220,3 +231,53 @@ create table outlast.outbox (
     primary key (tenant, task, number)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
     vacuum_truncate = off);
+
+-- How long a provider asked everybody to wait; rows that are over go with a sweep.
+create table outlast.provider_waits (
+    tenant text collate "C" not null,
+    provider text collate "C" not null check (provider <> ''),
+    until_at bigint not null,
+    primary key (tenant, provider)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, vacuum_truncate = off);
+
+-- What a call is about in the business's own words, and which operation has it: held until there is an outcome, done
+-- for a window after a success. A row without a task is one that a flush has reserved; none is ever committed.
+create table outlast.business_keys (
+    tenant text collate "C" not null,
+    tool text collate "C" not null check (tool <> ''),
+    value text collate "C" not null check (char_length(value) between 1 and 255
+        and value !~ '[\u0001-\u001f\u007f-\u009f]'),
+    mode text not null check (mode in ('lock', 'once')),
+    task text collate "C" not null,
+    key text collate "C" not null,
+    state text not null check (state in ('held', 'done')),
+    until_at bigint,
+    window_us bigint,
+    primary key (tenant, tool, value),
+    check ((state = 'held') = (until_at is null))
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+    vacuum_truncate = off);
+
+create index business_keys_holder on outlast.business_keys (tenant, task, key);
+
+-- Switches that stop new intents. The tenant * is everybody.
+create table outlast.pauses (
+    tenant text collate "C" not null check (tenant <> ''),
+    scope text collate "C" not null check (scope <> ''),
+    reason text not null,
+    by_whom text not null,
+    at bigint not null,
+    primary key (tenant, scope)
+);
+
+create table outlast.audit (
+    tenant text collate "C" not null check (tenant <> ''),
+    number bigint generated always as identity,
+    at bigint not null,
+    who text not null check (who <> ''),
+    what text not null check (what <> ''),
+    subject text not null,
+    reason text not null,
+    data text not null,
+    primary key (tenant, number)
+);

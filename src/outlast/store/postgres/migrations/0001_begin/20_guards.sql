@@ -29,7 +29,8 @@ create trigger operations_outcome after update on outlast.operations for each ro
     when (old.state in ('succeeded', 'failed')
         and (new.state <> old.state or new.result is distinct from old.result or new.error is distinct from old.error)
         and not (old.state = 'failed' and new.state = 'planned')
-        and new.state <> 'unknown')
+        and not (new.state = 'unknown' and new.result is not distinct from old.result
+            and new.error is not distinct from old.error))
     execute function outlast.refuse('a recorded outcome changes only by reopening or contradicting it');
 
 create trigger events_no_update before update on outlast.events for each statement
@@ -43,3 +44,6 @@ create trigger attempts_no_update before update on outlast.attempts for each sta
 
 create trigger results_no_update before update on outlast.results for each statement
     execute function outlast.refuse('results are never changed');
+
+create trigger audit_no_change before update or delete on outlast.audit for each statement
+    execute function outlast.refuse('the audit trail is only ever added to');

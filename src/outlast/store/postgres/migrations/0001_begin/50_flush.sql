@@ -1,7 +1,9 @@
 -- flush: entries of many tasks under one fencing check each, numbered by their writer.
 --
 -- Lock order: the writer's advisory lock; heads with skip locked, so that nobody's lock stalls the others and two
--- batches cannot deadlock; then rows of locked heads only.
+-- batches cannot deadlock; business keys by name, those that are new before those that are done; rows of locked heads
+-- only; last, waits of providers by name. A business key that is held is written only under its holder's head, and who
+-- wants it is refused without waiting.
 -- What is fenced: every statement below writes rows of heads whose locked epoch is the one given and which run.
 --
 -- An entry is named by one number, its place: the index of its head (from 1) times 2^20 plus its own index (from 0). The
@@ -22,13 +24,20 @@ create function outlast.flush(
     -- outcomes
     o_place bigint[], o_wave integer[], o_tenant text[], o_task text[], o_key text[], o_attempt integer[],
     o_turn integer[], o_state text[], o_result text[], o_error text[], o_settled_by text[],
+    -- of those, the ones whose sender is gone, and the waits that came with them
+    g_place bigint[],
+    w_place bigint[], w_provider text[], w_us bigint[],
     -- turns
     t_place bigint[], t_wave integer[], t_tenant text[], t_task text[], t_key text[], t_attempt integer[],
     t_turn integer[],
     -- intents
     i_place bigint[], i_wave integer[], i_tenant text[], i_task text[], i_key text[], i_position integer[],
     i_kind text[], i_name text[], i_request text[], i_decision text[], i_effect text[], i_arguments text[],
-    i_timeout bigint[], i_attempt integer[], i_turn integer[],
+    i_timeout bigint[], i_attempt integer[], i_turn integer[], i_business text[],
+    -- of those, the ones that honour a provider's waits, and the ones that want a business key
+    a_place bigint[], a_wave integer[], a_provider text[],
+    b_place bigint[], b_wave integer[], b_tenant text[], b_key text[], b_tool text[], b_value text[], b_mode text[],
+    b_window bigint[], b_repeat boolean[],
     -- notes
     n_place bigint[], n_tenant text[], n_task text[], n_key text[], n_attempt integer[], n_source text[],
     n_data text[],
@@ -49,6 +58,13 @@ declare
     v_places bigint[];
     v_more text[];
     v_wave integer;
+    v_keyed boolean;
+    v_paused boolean;
+    v_waits boolean;
+    v_near bigint[];
+    s_tenant text[] := '{}';
+    s_provider text[] := '{}';
+    s_until bigint[] := '{}';
     h_ok boolean[];
     h_last bigint[];
     h_round integer[];
@@ -125,6 +141,44 @@ begin
 
     v_now := coalesce(p_now, outlast.clock_us());
 
+    -- What intents have to ask for is looked up once, and not at all where nobody asks.
+    if i_place <> '{}' then
+        v_paused := exists (select from outlast.pauses);
+    end if;
+    if a_place <> '{}' then
+        v_waits := exists (select from outlast.provider_waits);
+    end if;
+    if b_place <> '{}' then
+        -- Reserve keys that nobody has. Whoever is about to commit one of them is waited for, in the order of names.
+        insert into outlast.business_keys (tenant, tool, value, mode, task, key, state)
+        select distinct x.tenant collate "C", x.tool collate "C", x.value collate "C", 'lock', '', '', 'held'
+          from unnest(b_place, b_tenant, b_tool, b_value) as x (place, tenant, tool, value)
+         where h_ok[x.place >> 20]
+           and not exists (select from outlast.business_keys b
+                            where b.tenant = x.tenant and b.tool = x.tool and b.value = x.value)
+         order by 1, 2, 3
+        on conflict do nothing;
+        -- Lock keys that are done: two batches may want to take one over.
+        v_near := array(
+            select x.place
+              from unnest(b_place, b_tenant, b_tool, b_value) as x (place, tenant, tool, value)
+              join outlast.business_keys b on b.tenant = x.tenant and b.tool = x.tool and b.value = x.value
+             where h_ok[x.place >> 20] and b.state = 'done'
+             order by b.tenant, b.tool, b.value
+               for no key update of b);
+        -- Look: those, the reserved ones, and what tasks of this batch hold can be had; whatever becomes of the others
+        -- meanwhile, they are held by somebody else.
+        v_near := array(
+            select x.place
+              from unnest(b_place, b_tenant, b_tool, b_value) as x (place, tenant, tool, value)
+              join outlast.business_keys b on b.tenant = x.tenant and b.tool = x.tool and b.value = x.value
+             where h_ok[x.place >> 20]
+               and (b.task = '' or (b.state = 'done' and x.place = any(v_near))
+                    or (b.state = 'held'
+                        and exists (select from unnest(h_tenant, h_task, h_ok) as h (tenant, task, ok)
+                                     where h.ok and h.tenant = b.tenant and h.task = b.task))));
+    end if;
+
     for v_wave in 0..p_waves - 1 loop
         -- Records. They compare nothing, so they replace only what nothing was sent for: no ended operation, and no
         -- attempt that has begun.
@@ -160,17 +214,37 @@ begin
                  where h_ok[x.place >> 20] and x.wave = v_wave
                    and o.tenant = x.tenant and o.task = x.task and o.key = x.key
                    and o.attempt = x.attempt and o.turn = x.turn and o.state in ('running', 'unknown')
-                returning x.place, o.tenant, o.task, o.key, o.state
+                returning x.place, o.tenant, o.task, o.key, o.state, o.business_key
             ), opened as (
-                insert into outlast.unsettled (tenant, task, key, since)
-                select d.tenant, d.task, d.key, v_now from done d where d.state = 'unknown'
-                on conflict do nothing
+                insert into outlast.unsettled as u (tenant, task, key, since, ask_at, sender_gone)
+                select d.tenant, d.task, d.key, v_now, v_now, d.place = any(g_place)
+                  from done d
+                 where d.state = 'unknown'
+                on conflict (tenant, task, key) do update
+                   set sender_gone = true
+                 where excluded.sender_gone and not u.sender_gone
             ), closed as (
                 delete from outlast.unsettled u
                  using done d
                  where d.state <> 'unknown' and u.tenant = d.tenant and u.task = d.task and u.key = d.key
             )
-            select coalesce(array_agg(d.place), '{}') into v_places from done d;
+            select coalesce(array_agg(d.place), '{}'), coalesce(bool_or(d.business_key is not null), false)
+              into v_places, v_keyed
+              from done d;
+            if v_keyed then
+                perform outlast.settle_keys(array_agg(x.tenant), array_agg(x.task), array_agg(x.key),
+                                            array_agg(x.state), v_now)
+                   from unnest(o_place, o_tenant, o_task, o_key, o_state) as x (place, tenant, task, key, state)
+                  where x.place = any(v_places);
+            end if;
+            if w_place <> '{}' then
+                select s_tenant || coalesce(array_agg(h_tenant[x.place >> 20]), '{}'),
+                       s_provider || coalesce(array_agg(x.provider), '{}'),
+                       s_until || coalesce(array_agg(v_now + x.us), '{}')
+                  into s_tenant, s_provider, s_until
+                  from unnest(w_place, w_provider, w_us) as x (place, provider, us)
+                 where x.place = any(v_places);
+            end if;
             if cardinality(v_places) < cardinality(o_place) then
                 v_places := array(select x.place from unnest(o_place, o_wave) as x (place, wave)
                                    where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places));
@@ -191,8 +265,8 @@ begin
                    and o.attempt = x.attempt and o.turn = x.turn and o.state in ('running', 'unknown')
                 returning x.place, o.tenant, o.task, o.key
             ), opened as (
-                insert into outlast.unsettled (tenant, task, key, since)
-                select d.tenant, d.task, d.key, v_now from done d
+                insert into outlast.unsettled (tenant, task, key, since, ask_at)
+                select d.tenant, d.task, d.key, v_now, v_now from done d
                 on conflict do nothing
             )
             select coalesce(array_agg(d.place), '{}') into v_places from done d;
@@ -220,15 +294,83 @@ begin
             v_refused := v_refused || v_places;
             v_names := v_names || v_more;
 
+            -- What is left is asked for a switch, then for a wait, then for its business key.
+            if v_paused then
+                v_more := array(
+                    select x.place::text
+                      from unnest(i_place, i_wave, i_tenant, i_name) as x (place, wave, tenant, name)
+                     where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places)
+                       and exists (select from outlast.pauses p
+                                    where p.tenant in (x.tenant, '*') and p.scope in ('all', 'tool:' || x.name)));
+                v_places := v_places || v_more::bigint[];
+                v_refused := v_refused || v_more::bigint[];
+                v_names := v_names || array_fill('paused'::text, array[cardinality(v_more)]);
+            end if;
+            if a_place <> '{}' and (v_waits or s_until <> '{}') then
+                with held as (
+                    select x.place, 'held ' || max(w.until_at) - v_now as name
+                      from unnest(a_place, a_wave, a_provider) as x (place, wave, provider)
+                     cross join lateral (
+                           select w.until_at
+                             from outlast.provider_waits w
+                            where w.tenant = h_tenant[x.place >> 20] and w.provider = x.provider
+                            union all
+                           select s.until_at
+                             from unnest(s_tenant, s_provider, s_until) as s (tenant, provider, until_at)
+                            where s.tenant = h_tenant[x.place >> 20] and s.provider = x.provider) w
+                     where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places) and w.until_at > v_now
+                     group by x.place)
+                select v_places || coalesce(array_agg(h.place), '{}'), v_refused || coalesce(array_agg(h.place), '{}'),
+                       v_names || coalesce(array_agg(h.name), '{}')
+                  into v_places, v_refused, v_names
+                  from held h;
+            end if;
+            if b_place <> '{}' then
+                with judged as (
+                    select x.place, x.tenant, x.tool, x.value,
+                           case when x.place <> all(v_near) then 'key_held'
+                                when b.task is null or b.task = '' then null
+                                when b.task = h_task[x.place >> 20] and b.key = x.key then null
+                                when b.state = 'held' then 'key_held'
+                                when b.until_at > v_now and not x.repeat then 'key_done' end as name
+                      from unnest(b_place, b_wave, b_tenant, b_key, b_tool, b_value, b_repeat)
+                           as x (place, wave, tenant, key, tool, value, repeat)
+                      left join outlast.business_keys b on b.tenant = x.tenant and b.tool = x.tool and b.value = x.value
+                     where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places)
+                ), refused as (
+                    -- Behind the first place that gets a key, it is held.
+                    select f.place, case when f.place > f.first then 'key_held' else f.name end as name
+                      from (select j.place, j.name,
+                                   min(j.place) filter (where j.name is null)
+                                       over (partition by j.tenant, j.tool, j.value) as first
+                              from judged j) f
+                     where f.place > f.first or f.name is not null
+                )
+                select v_places || coalesce(array_agg(r.place), '{}'), v_refused || coalesce(array_agg(r.place), '{}'),
+                       v_names || coalesce(array_agg(r.name), '{}')
+                  into v_places, v_refused, v_names
+                  from refused r;
+
+                insert into outlast.business_keys (tenant, tool, value, mode, task, key, state, window_us)
+                select x.tenant, x.tool, x.value, x.mode, h_task[x.place >> 20], x.key, 'held', x.window_us
+                  from unnest(b_place, b_wave, b_tenant, b_key, b_tool, b_value, b_mode, b_window)
+                       as x (place, wave, tenant, key, tool, value, mode, window_us)
+                 where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places)
+                on conflict (tenant, tool, value) do update
+                   set mode = excluded.mode, task = excluded.task, key = excluded.key, state = 'held', until_at = null,
+                       window_us = excluded.window_us;
+            end if;
+
             insert into outlast.operations as o (tenant, task, key, position, kind, name, state, request, decision,
-                   effect, attempt, turn, epoch, arguments, created_at, intent_at, first_intent_at, deadline_at)
+                   effect, attempt, turn, epoch, arguments, created_at, intent_at, first_intent_at, deadline_at,
+                   business_key)
             select x.tenant, x.task, x.key, x.position, x.kind, x.name, 'running', x.request, x.decision, x.effect,
                    x.attempt + 1, x.turn + 1, h_epoch[x.place >> 20], x.arguments, v_now, v_now, v_now,
-                   least(v_now + x.timeout, h_deadline[x.place >> 20])
+                   least(v_now + x.timeout, h_deadline[x.place >> 20]), x.business
               from unnest(i_place, i_wave, i_tenant, i_task, i_key, i_position, i_kind, i_name, i_request, i_decision,
-                          i_effect, i_arguments, i_timeout, i_attempt, i_turn)
+                          i_effect, i_arguments, i_timeout, i_attempt, i_turn, i_business)
                    as x (place, wave, tenant, task, key, position, kind, name, request, decision, effect, arguments,
-                         timeout, attempt, turn)
+                         timeout, attempt, turn, business)
              where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places)
             on conflict (tenant, task, key) do update
                set kind = excluded.kind, name = excluded.name, state = 'running', request = excluded.request,
@@ -236,7 +378,8 @@ begin
                    turn = excluded.turn, epoch = excluded.epoch, arguments = excluded.arguments, result = null,
                    error = null, intent_at = excluded.intent_at,
                    first_intent_at = coalesce(o.first_intent_at, excluded.first_intent_at),
-                   deadline_at = excluded.deadline_at, ended_at = null, settled_by = null
+                   deadline_at = excluded.deadline_at, ended_at = null, settled_by = null,
+                   business_key = excluded.business_key
              where o.state in ('planned', 'approved') and o.attempt = excluded.attempt - 1
                and o.turn = excluded.turn - 1;
 
@@ -251,6 +394,14 @@ begin
             end if;
         end if;
     end loop;
+
+    -- Reserved keys that nobody came to hold go again.
+    if b_place <> '{}' then
+        delete from outlast.business_keys b
+         using unnest(b_place, b_tenant, b_tool, b_value) as x (place, tenant, tool, value)
+         where h_ok[x.place >> 20] and b.task = ''
+           and b.tenant = x.tenant and b.tool = x.tool and b.value = x.value;
+    end if;
 
     -- Notes: evidence, numbered on.
     if n_place <> '{}' then
@@ -284,9 +435,12 @@ begin
                and o.tenant = x.tenant and o.task = x.task and o.state = 'running'
                and o.kind in ('tool', 'model', 'child', 'compensation', 'signal')
             returning o.tenant, o.task, o.key)
-        insert into outlast.unsettled (tenant, task, key, since)
-        select l.tenant, l.task, l.key, v_now from lost l
+        insert into outlast.unsettled (tenant, task, key, since, ask_at)
+        select l.tenant, l.task, l.key, v_now, v_now from lost l
         on conflict do nothing;
+        perform outlast.give_up_keys(array_agg(x.tenant), array_agg(x.task))
+           from unnest(e_place, e_tenant, e_task, e_state) as x (place, tenant, task, state)
+          where h_ok[x.place >> 20] and x.state in ('succeeded', 'failed', 'cancelled');
 
         -- What each ending comes to: a wait that is over already becomes queued at once.
         select coalesce(array_agg(f.head), '{}'), array_agg(f.tenant), array_agg(f.task), array_agg(f.state),
@@ -388,6 +542,18 @@ begin
                   from numbered n
                  group by n.head, n.tenant, n.task) n
          where t.tenant = n.tenant and t.id = n.task;
+    end if;
+
+    -- Waits that providers asked for; the longer one stays.
+    if s_until <> '{}' then
+        insert into outlast.provider_waits as w (tenant, provider, until_at)
+        select s.tenant collate "C", s.provider collate "C", max(s.until_at)
+          from unnest(s_tenant, s_provider, s_until) as s (tenant, provider, until_at)
+         group by 1, 2
+         order by 1, 2
+        on conflict (tenant, provider) do update
+           set until_at = excluded.until_at
+         where excluded.until_at > w.until_at;
     end if;
 
     -- The verdicts, in short: a letter for each head, then head:entry:name of what was refused.

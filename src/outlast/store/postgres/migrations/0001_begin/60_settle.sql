@@ -1,6 +1,7 @@
--- settle, note: facts from outside, with or without a lease.
+-- settle, note, claim_open, postpone: facts from outside, with or without a lease.
 --
--- Lock order: heads by (tenant, task), each waited for; then rows of those tasks only.
+-- Lock order: heads by (tenant, task), each waited for (claim_open: the session's row, then heads with skip locked); then
+-- rows of those tasks only.
 -- What is fenced: operations by their state and turn, read after their head's lock was waited for.
 
 -- Lock heads in the order of their names, waiting for each.
@@ -45,7 +46,7 @@ begin
                as s (tenant, task, key, verdict, who, reason, turn, result, evidence, forced, place)
          order by s.place
     loop
-        select o.state, o.attempt, o.turn, o.deadline_at into v_op
+        select o.state, o.attempt, o.turn, o.deadline_at, o.business_key into v_op
           from outlast.operations o
          where o.tenant = v_item.tenant and o.task = v_item.task and o.key = v_item.key
            for no key update;
@@ -85,6 +86,15 @@ begin
             '{"verdict":' || to_json(v_item.verdict) || ',"by":' || to_json(v_item.who)
             || ',"reason":' || to_json(v_item.reason) || ',"forced":' || v_item.forced
             || ',"evidence":' || v_item.evidence || '}', v_now);
+        if v_op.business_key is not null then
+            perform outlast.settle_keys(array[v_item.tenant], array[v_item.task], array[v_item.key], array[v_state],
+                                        v_now);
+        end if;
+        if v_item.who like 'person:%' then
+            insert into outlast.audit (tenant, at, who, what, subject, reason, data)
+            values (v_item.tenant, v_now, v_item.who, 'settle:' || v_item.verdict, v_item.task || ':' || v_item.key,
+                    v_item.reason, v_item.evidence);
+        end if;
 
         -- The end of a task stays its last event. A wait for several things bears the name of one of them, so this may
         -- be what it waits for whatever its name; only an operator's wait is nobody else's to end.
@@ -124,17 +134,155 @@ create function outlast.add_evidence(
      where e.tenant = p_tenant and e.task = p_task and e.key = p_key
 $$;
 
--- Append evidence without a lease, in the order given.
+-- Append evidence without a lease, in the order given. What it says may contradict what was settled: then the operation
+-- is unknown again, for a person. Of one that is unknown it makes the next question due.
 create function outlast.note(
-    p_tenant text[], p_task text[], p_key text[], p_attempt integer[], p_source text[], p_data text[], p_now bigint
+    p_tenant text[], p_task text[], p_key text[], p_attempt integer[], p_source text[], p_data text[], p_says text[],
+    p_now bigint
 ) returns void language plpgsql volatile as $$
+declare
+    v_now bigint;
+    v_item record;
+    v_state text;
 begin
     perform outlast.lock_heads(p_tenant, p_task);
-    perform outlast.add_evidence(s.tenant, s.task, s.key, s.attempt, s.source, s.data,
-                                 coalesce(p_now, outlast.clock_us()))
-       from (select s.*
-               from unnest(p_tenant, p_task, p_key, p_attempt, p_source, p_data) with ordinality
-                    as s (tenant, task, key, attempt, source, data, place)
-              order by s.place) s;
+    v_now := coalesce(p_now, outlast.clock_us());
+    for v_item in
+        select s.*
+          from unnest(p_tenant, p_task, p_key, p_attempt, p_source, p_data, p_says) with ordinality
+               as s (tenant, task, key, attempt, source, data, says, place)
+         order by s.place
+    loop
+        perform outlast.add_evidence(v_item.tenant, v_item.task, v_item.key, v_item.attempt, v_item.source,
+                                     v_item.data, v_now);
+        continue when v_item.says is null;
+        update outlast.operations o
+           set state = 'unknown', ended_at = null
+         where o.tenant = v_item.tenant and o.task = v_item.task and o.key = v_item.key and o.attempt = v_item.attempt
+           and ((o.state = 'failed' and v_item.says = 'happened')
+                or (o.state = 'succeeded' and o.settled_by is not null and v_item.says = 'did_not_happen'));
+        if found then
+            insert into outlast.unsettled (tenant, task, key, since, why)
+            values (v_item.tenant, v_item.task, v_item.key, v_now, 'late evidence contradicts what was settled');
+            -- The end of a task stays its last event.
+            with told as (
+                update outlast.tasks t
+                   set last_event = t.last_event + 1
+                 where t.tenant = v_item.tenant and t.id = v_item.task and t.state in ('queued', 'running', 'waiting')
+                returning t.last_event)
+            insert into outlast.events (tenant, task, number, kind, epoch, data, at)
+            select v_item.tenant, v_item.task, t.last_event, 'operation.contradicted', 0,
+                   '{"operation":' || to_json(v_item.key) || ',"says":' || to_json(v_item.says) || '}', v_now
+              from told t;
+        else
+            update outlast.unsettled u
+               set ask_at = v_now
+             where u.tenant = v_item.tenant and u.task = v_item.task and u.key = v_item.key
+               and (u.ask_at is null or u.ask_at > v_now);
+        end if;
+    end loop;
+end
+$$;
+
+-- Take unknown operations that are due, that nobody works on, and whose task has no lease: a row each, as it then is.
+create function outlast.claim_open(p_session text, p_tools text[], p_limit integer, p_lease bigint, p_now bigint)
+returns table (
+    tenant text, task text, key text, "position" integer, kind text, name text, state text, request text, decision text,
+    effect text, attempt integer, turn integer, epoch bigint, arguments text, result text, error text, created_at bigint,
+    intent_at bigint, first_intent_at bigint, deadline_at bigint, due_at bigint, ended_at bigint, settled_by text,
+    business_key text, since bigint, asked integer, unusable integer, sender_gone boolean, trace text, task_ended boolean
+) language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+    v_now bigint;
+    v_lost bigint;
+    v_tenant text[];
+    v_task text[];
+    v_key text[];
+begin
+    select s.lost_at into v_lost from outlast.sessions s where s.id = p_session for key share;
+    if not found or v_lost is not null then
+        return;
+    end if;
+
+    -- Lock the heads of what seems due.
+    v_now := coalesce(p_now, outlast.clock_us());
+    select array_agg(d.tenant), array_agg(d.task), array_agg(d.key)
+      into v_tenant, v_task, v_key
+      from (select u.tenant, u.task, u.key
+              from outlast.unsettled u
+              join outlast.operations o on o.tenant = u.tenant and o.task = u.task and o.key = u.key
+              join outlast.tasks t on t.tenant = u.tenant and t.id = u.task
+             where u.ask_at <= v_now and u.claimed_until <= v_now
+               and o.state = 'unknown' and o.name = any(p_tools) and t.state <> 'running'
+             order by u.ask_at, u.tenant, u.task, u.key
+             limit p_limit
+               for no key update of t skip locked) d;
+    if v_key is null then
+        return;
+    end if;
+
+    -- Look again, and take them.
+    v_now := coalesce(p_now, outlast.clock_us());
+    return query
+    with taken as (
+        update outlast.unsettled u
+           set claimed_until = v_now + p_lease, claimed_by = p_session
+          from unnest(v_tenant, v_task, v_key) with ordinality as x (tenant, task, key, place)
+          join outlast.tasks t on t.tenant = x.tenant and t.id = x.task
+          join outlast.operations o on o.tenant = x.tenant and o.task = x.task and o.key = x.key
+         where u.tenant = x.tenant and u.task = x.task and u.key = x.key
+           and u.ask_at <= v_now and u.claimed_until <= v_now
+           and t.state <> 'running' and o.state = 'unknown'
+        returning x.place, u.tenant, u.task, u.key, u.since, u.asked, u.unusable, u.sender_gone,
+                  t.state in ('succeeded', 'failed', 'cancelled') as task_ended
+    ), turned as (
+        update outlast.operations o
+           set turn = o.turn + 1
+          from taken x
+         where o.tenant = x.tenant and o.task = x.task and o.key = x.key and o.state = 'unknown'
+        returning o.*, x.since, x.asked, x.unusable, x.sender_gone, x.task_ended, x.place
+    )
+    select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect, o.attempt,
+           o.turn, o.epoch, o.arguments, o.result, o.error, o.created_at, o.intent_at, o.first_intent_at, o.deadline_at,
+           o.due_at, o.ended_at, o.settled_by, o.business_key, o.since, o.asked, o.unusable, o.sender_gone, i.trace,
+           o.task_ended
+      from turned o
+      join outlast.inputs i on i.tenant = o.tenant and i.task = o.task
+     order by o.place;
+end
+$$;
+
+-- Put operations back under the turn that was taken of them; answers for each, in order, whether it was still that
+-- turn's. A turn puts back once: its repeat changes nothing.
+create function outlast.postpone(
+    p_tenant text[], p_task text[], p_key text[], p_turn integer[], p_ask_in bigint[], p_unusable boolean[],
+    p_why text[], p_now bigint
+) returns table (theirs boolean) language plpgsql volatile as $$
+declare
+    v_now bigint;
+    v_item record;
+begin
+    perform outlast.lock_heads(p_tenant, p_task);
+    v_now := coalesce(p_now, outlast.clock_us());
+    for v_item in
+        select s.*
+          from unnest(p_tenant, p_task, p_key, p_turn, p_ask_in, p_unusable, p_why) with ordinality
+               as s (tenant, task, key, turn, ask_in, unusable, why, place)
+         order by s.place
+    loop
+        perform from outlast.operations o
+          where o.tenant = v_item.tenant and o.task = v_item.task and o.key = v_item.key and o.turn = v_item.turn
+            and o.state = 'unknown'
+            for no key update;
+        theirs := found;
+        return next;
+        continue when not theirs;
+        update outlast.unsettled u
+           set asked = u.asked + 1, unusable = case when v_item.unusable then u.unusable + 1 else 0 end,
+               ask_at = v_now + v_item.ask_in, claimed_until = 0, claimed_by = 'turn ' || v_item.turn, why = v_item.why
+         where u.tenant = v_item.tenant and u.task = v_item.task and u.key = v_item.key
+           and u.claimed_by <> 'turn ' || v_item.turn;
+    end loop;
 end
 $$;

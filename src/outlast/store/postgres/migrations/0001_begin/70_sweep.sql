@@ -21,9 +21,10 @@ begin
          where o.tenant = p_tenant and o.task = p_task and o.state = 'running'
            and o.kind in ('tool', 'model', 'child', 'compensation', 'signal')
         returning o.key)
-    insert into outlast.unsettled (tenant, task, key, since)
-    select p_tenant, p_task, l.key, p_now from lost l
+    insert into outlast.unsettled (tenant, task, key, since, ask_at)
+    select p_tenant, p_task, l.key, p_now, p_now from lost l
     on conflict do nothing;
+    perform outlast.give_up_keys(array[p_tenant], array[p_task]);
     select count(*) into v_open from outlast.unsettled u where u.tenant = p_tenant and u.task = p_task;
     v_data := '{"code":' || to_json(p_code) || ',"effects_open":' || v_open || '}';
 
@@ -227,9 +228,24 @@ begin
     end loop;
     v_more := v_more or v_count >= p_limit;
 
+    -- Waits of providers that are over.
+    v_now := coalesce(p_now, outlast.clock_us());
+    delete from outlast.provider_waits w
+     using (select o.tenant, o.provider
+              from outlast.provider_waits o
+             where o.until_at <= v_now
+               for update skip locked) o
+     where w.tenant = o.tenant and w.provider = o.provider;
+
     -- Now and then, rows that nobody will ask for again: sessions that were lost a day ago, writers that wrote nothing
-    -- for a day.
+    -- for a day, business keys that stand for nothing since a day.
     if p_tidy then
+        delete from outlast.business_keys b
+         using (select k.tenant, k.tool, k.value
+                  from outlast.business_keys k
+                 where k.state = 'done' and k.until_at < v_now - 86400000000
+                   for update skip locked) k
+         where b.tenant = k.tenant and b.tool = k.tool and b.value = k.value;
         delete from outlast.sessions s
          where s.lost_at < v_now - 86400000000 and not exists (select from outlast.leases l where l.session = s.id);
         delete from outlast.writers w where w.updated_at < v_now - 86400000000;
