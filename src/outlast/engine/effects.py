@@ -15,8 +15,8 @@ Failure by failure: killed before the intent: nothing is on record, planned afre
 successor finds the operation running under an old epoch and settles it as an unknown. The answer is lost:
 unknown, settled by the rules of the effect class; it stays unknown, and in the queue, until the very batch
 that holds the intent of a resend. A wait before another send may give up the slot: how often was sent, and
-when the next may be, is on record with each attempt. Fenced out while waiting for the answer: the answer is kept
-as evidence and changes nothing. The agent is cancelled in mid-call: the call goes on in a task of its own and
+when the next may be, is on record with each attempt. Fenced out while waiting for the answer: it is kept as
+evidence and changes nothing. The agent is cancelled in mid-call: the call goes on in a task of its own and
 its outcome is recorded.
 
 Not covered: a process frozen between the last look and the send still sends when it thaws; the remote's key,
