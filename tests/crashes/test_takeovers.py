@@ -6,9 +6,9 @@ import asyncio
 import signal
 from datetime import timedelta
 
-import pytest
 from tests.crashes.scene import Scene
 
+from outlast.app import TaskHandle
 from outlast.testing.probes import Trigger
 from outlast.testing.recorder import Rule
 
@@ -116,55 +116,59 @@ async def test_a_worker_that_is_only_slow_to_stop_leaves_no_lease_for_its_grace_
     assert await scene.violations() == []
 
 
-@pytest.mark.parametrize("point", ["http.before_send", "http.after_answer"])
-async def test_what_cannot_be_sent_again_waits_for_a_person_after_a_death(scene: Scene, point: str) -> None:
+async def dies_in_a_call(scene: Scene, point: str, tool: str) -> TaskHandle:
+    """Let a worker die around the one call of a task; answer the task."""
+    pool = point.replace(".", "-")
+    handle = await scene.submit("files", {"invoice": pool, "tool": tool}, pool=pool)
+    victim = scene.worker(pool, Trigger(point=point, action="kill"), pools=[pool])
+    assert await victim.exited() == -9
+    return handle
+
+
+async def waits_for_a_person(handle: TaskHandle) -> None:
+    async with asyncio.timeout(20):
+        async for event in handle.events():
+            if event.kind == "task.waiting" and event.data["reason"] == "reconciliation":
+                return
+
+
+SENT, UNSENT = "http.after_answer", "http.before_send"
+POOLS = ["http-after_answer", "http-before_send"]
+
+
+async def test_what_cannot_be_sent_again_waits_for_a_person_after_a_death(scene: Scene) -> None:
     """Sent or not, nobody knows: one call at most, and a person says which."""
     await scene.recorder.configure(dedupe=False)
-    handles = [await scene.submit("files", {"invoice": "INV-1", "tool": "file_manual"}, pool="victim")]
-    victim = scene.worker("victim", Trigger(point=point, action="kill"), pools=["victim"])
-    assert await victim.exited() == -9
-    heir = scene.worker("heir", pools=["victim"])
-    async with asyncio.timeout(20):
-        async for event in handles[0].events():
-            if event.kind == "task.waiting" and event.data["reason"] == "reconciliation":
-                break
-    sent = 1 if point == "http.after_answer" else 0
-    assert len(await scene.recorder.log()) == sent
-    operation = f"{handles[0].id}:file_manual#1"
-    (queued,) = await scene.app.operations.list(state="unknown")
-    assert queued.id == operation
+    sent, unsent = await asyncio.gather(
+        dies_in_a_call(scene, SENT, "file_manual"), dies_in_a_call(scene, UNSENT, "file_manual")
+    )
+    heir = scene.worker("heir", pools=POOLS)
+    await asyncio.gather(waits_for_a_person(sent), waits_for_a_person(unsent))
+    keys = [f"{handle.id}:file_manual#1" for handle in (sent, unsent)]
+    assert [call.key for call in await scene.recorder.log()] == keys[:1]
+    assert [one.id for one in await scene.app.operations.list(state="unknown")] == sorted(keys)
     assert await scene.violations() == []
-    if sent:
-        (ticket,) = await scene.recorder.tickets()
-        await scene.app.operations.settle(
-            operation, "happened", reason="seen there", by="kim", result=ticket["id"]
-        )
-    else:
-        await scene.app.operations.settle(operation, "send_again", reason="not there", by="kim", forced=True)
-    (view,) = await scene.ended(*handles)
-    assert view.state == "succeeded"
-    assert [view.result] == [ticket["id"] for ticket in await scene.recorder.tickets()]
-    assert len(await scene.recorder.log()) == 1
+    (ticket,) = await scene.recorder.tickets()
+    settle = scene.app.operations.settle
+    await settle(keys[0], "happened", reason="seen there", by="kim", result=ticket["id"])
+    await settle(keys[1], "send_again", reason="not there", by="kim", forced=True)
+    views = await scene.ended(sent, unsent)
+    assert [view.result for view in views] == [one["id"] for one in await scene.recorder.tickets()]
+    assert [call.key for call in await scene.recorder.log()] == keys
     assert await heir.stop() == 0
     assert await scene.violations() == []
 
 
 async def test_what_can_be_asked_is_asked_after_a_death_and_never_sent_on_absence(scene: Scene) -> None:
     await scene.recorder.configure(dedupe=False)
-    handles = {}
-    for point in ("http.after_answer", "http.before_send"):
-        pool = point.replace(".", "-")
-        handles[point] = await scene.submit("files", {"invoice": pool, "tool": "file_queryable"}, pool=pool)
-        victim = scene.worker(pool, Trigger(point=point, action="kill"), pools=[pool])
-        assert await victim.exited() == -9
-    heir = scene.worker("heir", pools=["http-after_answer", "http-before_send"])
-    (view,) = await scene.ended(handles["http.after_answer"])
+    sent, unsent = await asyncio.gather(
+        dies_in_a_call(scene, SENT, "file_queryable"), dies_in_a_call(scene, UNSENT, "file_queryable")
+    )
+    heir = scene.worker("heir", pools=POOLS)
+    (view,) = await scene.ended(sent)
     assert [view.result] == [ticket["id"] for ticket in await scene.recorder.tickets()]
-    async with asyncio.timeout(20):
-        async for event in handles["http.before_send"].events():
-            if event.kind == "task.waiting" and event.data["reason"] == "reconciliation":
-                break
+    await waits_for_a_person(unsent)
     posts = [call for call in await scene.recorder.log() if call.method == "POST"]
-    assert [call.key for call in posts] == [f"{view.id}:file_queryable#1"]
+    assert [call.key for call in posts] == [f"{sent.id}:file_queryable#1"]
     assert await heir.stop() == 0
     assert await scene.violations() == []
