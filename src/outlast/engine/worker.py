@@ -215,8 +215,8 @@ class Worker:
             self.session.saw_now(reply.now)
             if reply.refused:
                 # The session was swept while this process was away: a new one begins now, not at the next
-                # renewal.
-                await self.session.open()
+                # renewal. A stop does not wait for a store that is away.
+                await self._first(asyncio.create_task(self.session.open()), self._stopping.wait())
                 continue
             if not reply.claims:
                 await self._wait_for_work()
