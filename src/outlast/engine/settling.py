@@ -15,6 +15,7 @@ Not covered: absence of an effect whose sender may still be able to send (a work
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from outlast import clock, probes, telemetry
@@ -166,8 +167,12 @@ async def _ask(run: Run, operation: Operation, facts: Open, pause_us: int) -> tu
             data=finding.as_evidence(found, by="worker"),
         )
     )
-    now = run.host.session.database_now() + pause_us
-    return found, plan(facts, now, Asked(answer=found.answer, at=asked_at))
+    now = run.host.session.database_now()
+    decided = plan(facts, now + pause_us, Asked(answer=found.answer, at=asked_at))
+    if found.wait_s is not None and decided.action == "wait":
+        # The other side said how long it wants to be left alone.
+        decided = replace(decided, at=now + int(found.wait_s * 1_000_000))
+    return found, decided
 
 
 async def _happened(run: Run, operation: Operation, found: finding.Finding) -> Succeeded:
