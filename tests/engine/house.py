@@ -14,7 +14,7 @@ from outlast.engine.worker import Worker
 from outlast.store.contract import Store
 from outlast.testing.checkers import Violation, check_all
 from outlast.testing.recorder import Recorder
-from outlast.views import EventView, OperationView, TaskView
+from outlast.views import EventView, OperationView, QueueView, TaskView
 
 PATIENCE_S = 20.0
 
@@ -76,6 +76,19 @@ class House:
                     if (view.state, view.reason) == ("waiting", reason):
                         return view
         raise AssertionError(f"the task ended without waiting for {reason}")
+
+    async def reached(self, handle: TaskHandle, kind: str) -> EventView:
+        """Wait for a task's first event of a kind, and answer it."""
+        async with asyncio.timeout(PATIENCE_S):
+            async for event in handle.events():
+                if event.kind == kind:
+                    return event
+        raise AssertionError(f"the task ended without {kind}")
+
+    async def place(self, operation: str) -> QueueView | None:
+        """Answer an operation's place in the reconciliation queue."""
+        (place,) = await self.app.operations.places([operation])
+        return place
 
     async def events(self, handle: TaskHandle) -> list[EventView]:
         """Answer a task's kept events."""

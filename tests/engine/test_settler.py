@@ -1,0 +1,480 @@
+"""Unknowns that no worker holds: asked again, settled by evidence, sent again or left to a person."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from tests.engine.house import PATIENCE_S, House
+
+from outlast import Outlast, TaskContext, ToolCall, telemetry
+from outlast.app import TaskHandle
+from outlast.core import settle
+from outlast.core.retry import Backoff
+from outlast.engine.finding import Found
+from outlast.errors import StoreUnavailable, ToolFailed
+from outlast.store.reconciling import Postponement
+from outlast.testing.recorder import Call, Recorder, Rule
+
+QUICK = Backoff(base_s=0.02, max_s=0.16, jitter_s=0, attempts=6)
+TIMEOUT_S = 0.4
+KEY = "create#1"
+
+
+async def by_key(call: ToolCall, url: str) -> list[Any]:
+    """Ask the ticket service for what it has under a call's key."""
+    answer = await call.http.get(
+        f"{url}/tickets", params={"idempotency_key": call.idempotency_key}, changes=False
+    )
+    found: list[Any] = answer.json()
+    return found
+
+
+def register(house: House, recorder: Recorder, find: Any = None, **options: Any) -> Any:
+    """Register a queryable tool over the ticket service, and an agent that calls it once."""
+
+    async def find_ticket(call: ToolCall) -> Any:
+        return await by_key(call, recorder.url)
+
+    async def create(call: ToolCall, amount: str) -> dict[str, Any]:
+        reply = await call.http.post(f"{recorder.url}/tickets", json={"invoice": "INV-102", "amount": amount})
+        answer: dict[str, Any] = reply.json()
+        return answer
+
+    given = {
+        "effect": "queryable",
+        "find": find or find_ticket,
+        "timeout": TIMEOUT_S,
+        "retry": QUICK,
+        **options,
+    }
+    tool = house.app.tool(name="create", **given)(create)
+
+    @house.app.agent
+    async def files(task: TaskContext, amount: str = "118.50") -> Any:
+        try:
+            ticket = await task.call(tool, amount)
+        except ToolFailed as error:
+            return f"failed: {error.reason}"
+        return ticket["id"]
+
+    return files
+
+
+async def calls(recorder: Recorder, method: str = "POST") -> list[Call]:
+    return [call for call in await recorder.log() if call.method == method]
+
+
+async def answers(house: House, handle: TaskHandle) -> list[tuple[str, str]]:
+    """Answer what was found, and by whom, question by question."""
+    _, evidence = await house.app.operations.show(f"{handle.id}:{KEY}")
+    return [(one.data["by"], one.data["answer"]) for one in evidence if "answer" in one.data]
+
+
+def put_back(house: House) -> asyncio.Queue[Postponement]:
+    """Answer a queue of what is put back into the reconciliation queue from now on."""
+    queue: asyncio.Queue[Postponement] = asyncio.Queue()
+    postpone = house.store.postpone
+
+    async def postponing(postponements: Sequence[Postponement], **more: Any) -> list[bool]:
+        taken = await postpone(postponements, **more)
+        for one in postponements:
+            queue.put_nowait(one)
+        return taken
+
+    house.store.postpone = postponing  # type: ignore[method-assign]
+    return queue
+
+
+async def left_to_a_person(queue: asyncio.Queue[Postponement]) -> list[Postponement]:
+    """Wait until an operation is put back for a person; answer all that came until then."""
+    seen = []
+    async with asyncio.timeout(PATIENCE_S):
+        while not seen or seen[-1].ask_in_us is not None:
+            seen.append(await queue.get())
+    return seen
+
+
+@asynccontextmanager
+async def settled_by_the_settler() -> AsyncIterator[asyncio.Event]:
+    """Answer an event that is set when anything is settled in this process."""
+    settled = asyncio.Event()
+
+    def watch(signal: telemetry.Signal) -> None:
+        if isinstance(signal, telemetry.OperationSettled):
+            settled.set()
+
+    end = telemetry.subscribe(watch)
+    try:
+        yield settled
+    finally:
+        end()
+
+
+# -- evidence ------------------------------------------------------------------------------------------------
+
+
+async def test_a_stale_replica_is_asked_again_when_it_must_have_caught_up(
+    house: House, recorder: Recorder
+) -> None:
+    files = register(house, recorder, visible_within=0.6)
+    await recorder.plan(Rule.act_then_reset(), Rule.stale(700))
+    handle = await house.submit(files)
+    house.start()
+    view = await house.ended(handle)
+    assert view.result == (await recorder.tickets())[0]["id"]
+    assert len(await calls(recorder)) == 1
+    assert await answers(house, handle) == [("worker", "absent"), ("settler", "found")]
+    assert (await house.operations(handle))[KEY].settled_by == "settler"
+    first, second = await calls(recorder, "GET")
+    (sent,) = await calls(recorder)
+    # Not before the deadline of the attempt and the time in which it becomes visible are over.
+    assert second.arrived_at - sent.arrived_at > 0.9
+    assert first.arrived_at - sent.arrived_at < 0.4
+    assert await house.violations(recorder) == []
+
+
+async def test_what_is_absent_when_it_must_be_visible_is_sent_again(house: House, recorder: Recorder) -> None:
+    files = register(house, recorder, visible_within=0.2)
+    await recorder.plan(Rule.hang())
+    handle = await house.submit(files)
+    house.start()
+    view = await house.ended(handle)
+    assert view.result == (await recorder.tickets())[0]["id"]
+    assert {call.key for call in await calls(recorder)} == {f"{handle.id}:{KEY}"}
+    assert len(await calls(recorder)) == 2
+    assert [answer for _, answer in await answers(house, handle)] == ["absent", "absent"]
+    assert await house.violations(recorder) == []
+
+
+async def test_absence_proves_nothing_where_nobody_says_when_it_would_be_visible(
+    house: House, recorder: Recorder
+) -> None:
+    files = register(house, recorder)
+    await recorder.plan(Rule.hang())
+    handle = await house.submit(files)
+    house.start()
+    await house.waits(handle, "reconciliation")
+    place = await house.place(f"{handle.id}:{KEY}")
+    assert place is not None
+    assert place.ask_at is None
+    assert "nobody has declared" in place.why
+    assert len(await calls(recorder)) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (lambda tickets: Found(tickets[0], arguments={"amount": "999.00"}), "other content"),
+        (lambda tickets: [*tickets, *tickets], "several effects"),
+    ],
+    ids=["different", "several"],
+)
+async def test_an_effect_that_may_not_be_this_one_goes_to_a_person(
+    house: House, recorder: Recorder, answer: Callable[[Any], Any], why: str
+) -> None:
+    async def find(call: ToolCall) -> Any:
+        return answer(await by_key(call, recorder.url))
+
+    files = register(house, recorder, find, visible_within=0.1)
+    await recorder.plan(Rule.act_then_reset())
+    handle = await house.submit(files)
+    house.start()
+    await house.waits(handle, "reconciliation")
+    place = await house.place(f"{handle.id}:{KEY}")
+    assert place is not None
+    assert place.ask_at is None
+    assert why in place.why
+    assert len(await calls(recorder)) == 1
+
+
+async def test_the_arguments_over_there_are_compared_as_they_are_meant(
+    house: House, recorder: Recorder
+) -> None:
+    async def find(call: ToolCall, amount: str) -> Any:
+        (ticket,) = await by_key(call, recorder.url)
+        return Found(ticket, arguments={"amount": amount})
+
+    files = register(house, recorder, find)
+    await recorder.plan(Rule.act_then_reset())
+    view = await house.run(files)
+    assert view.result == (await recorder.tickets())[0]["id"]
+    assert len(await calls(recorder)) == 1
+
+
+async def _raises(_: Any) -> Any:
+    raise KeyError("tickets")
+
+
+async def _hangs(_: Any) -> Any:
+    await asyncio.Event().wait()
+
+
+async def _nonsense(_: Any) -> Any:
+    return object()
+
+
+async def _misfits(found: Any) -> Any:
+    return Found(found[0], arguments={"amount": {"no": "amount"}})
+
+
+NO_EVIDENCE = [_raises, _hangs, _nonsense, _misfits]
+
+
+@pytest.mark.parametrize("fault", NO_EVIDENCE)
+async def test_a_question_that_brings_no_evidence_is_asked_again(
+    house: House, recorder: Recorder, fault: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "ASK_AGAIN_S", (0, 0, 0))
+    asked = itertools.count(1)
+
+    async def find(call: ToolCall) -> Any:
+        found = await by_key(call, recorder.url)
+        return await fault(found) if next(asked) <= 2 else found
+
+    files = register(house, recorder, find, visible_within=60)
+    await recorder.plan(Rule.act_then_reset())
+    handle = await house.submit(files)
+    house.start()
+    view = await house.ended(handle)
+    assert view.result == (await recorder.tickets())[0]["id"]
+    assert await answers(house, handle) == [
+        ("worker", "no evidence"),
+        ("settler", "no evidence"),
+        ("settler", "found"),
+    ]
+    assert len(await calls(recorder)) == 1
+    assert await house.violations(recorder) == []
+
+
+async def test_after_so_many_questions_without_evidence_a_person_is_asked(
+    house: House, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(settle, "ASK_AGAIN_S", (0, 0))
+    asked = itertools.count(1)
+
+    async def find(call: ToolCall) -> Any:
+        next(asked)
+        raise ConnectionResetError
+
+    files = register(house, recorder, find, visible_within=0)
+    await recorder.plan(Rule.act_then_reset())
+    postponed = put_back(house)
+    handle = await house.submit(files)
+    house.start()
+    assert [one.unusable for one in await left_to_a_person(postponed)] == [True] * 3
+    place = await house.place(f"{handle.id}:{KEY}")
+    assert place is not None
+    assert (place.ask_at, place.asked, place.unusable) == (None, 3, 3)
+    assert place.why == "3 questions brought no evidence"
+    assert next(asked) == 4
+
+
+async def test_the_other_side_may_ask_for_a_pause_before_the_next_question(
+    house: House, recorder: Recorder
+) -> None:
+    files = register(house, recorder, visible_within=0)
+    await recorder.plan(Rule.act_then_reset())
+    await recorder.plan(Rule.refuse(429, retry_after="2").on(method="GET"))
+    view = await house.run(files)
+    assert view.result == (await recorder.tickets())[0]["id"]
+    first, second = await calls(recorder, "GET")
+    assert second.arrived_at - (first.ended_at or 0) >= 2.0
+
+
+# -- whoever sent it -----------------------------------------------------------------------------------------
+
+
+def cut_off(house: House, worker: Any) -> None:
+    """Let a worker's renewals fail from now on; it goes on with what it does, and is swept."""
+    renew, session = house.store.renew, worker.session.id
+
+    async def renewing(renewal: Any, **more: Any) -> Any:
+        if renewal.session == session:
+            raise StoreUnavailable("cut off")
+        return await renew(renewal, **more)
+
+    house.store.renew = renewing  # type: ignore[method-assign]
+
+
+async def lost_in_mid_call(house: House, recorder: Recorder, files: Any, **hold: Any) -> TaskHandle:
+    """Submit a task whose worker is lost while its call is held at the other side; another one takes over."""
+    await recorder.hold("call", Rule(**hold), at=hold.pop("at", "acted"))
+    handle = await house.submit(files)
+    lost = house.start(lease_s=0.6, renew_s=0.1, grace_s=5.0)
+    await recorder.wait_for(held="call")
+    cut_off(house, lost)
+    house.start()
+    await house.reached(handle, "operation.unknown")
+    return handle
+
+
+async def test_absence_says_little_while_the_sender_may_still_send(house: House, recorder: Recorder) -> None:
+    files = register(house, recorder, visible_within=0.1, timeout=2.0)
+    await recorder.hold("call", at="arrived")
+    handle = await house.submit(files)
+    lost = house.start(lease_s=0.6, renew_s=0.1)
+    await recorder.wait_for(held="call")
+    cut_off(house, lost)
+    postponed = put_back(house)
+    house.start()
+    assert len(await left_to_a_person(postponed)) > 1
+    place = await house.place(f"{handle.id}:{KEY}")
+    assert place is not None
+    assert place.sender_gone is False
+    assert "may still be able to send" in place.why
+    assert len(await calls(recorder)) == 1
+    await recorder.release("call")
+
+
+async def test_an_answer_that_came_late_settles_it(house: House, recorder: Recorder) -> None:
+    files = register(house, recorder, visible_within=60, timeout=30)
+    await recorder.plan(Rule.stale(60_000))
+    handle = await lost_in_mid_call(house, recorder, files)
+    await house.waits(handle, "reconciliation")
+    await recorder.release("call")
+    view = await house.ended(handle)
+    assert view.result == (await recorder.tickets())[0]["id"]
+    assert len(await calls(recorder)) == 1
+    operation, evidence = await house.app.operations.show(f"{handle.id}:{KEY}")
+    assert operation.settled_by == "settler"
+    assert "late" in [one.source for one in evidence]
+    assert await house.violations(recorder) == []
+
+
+async def test_an_answer_that_contradicts_a_person_opens_it_again(house: House, recorder: Recorder) -> None:
+    register(house, recorder, visible_within=60, timeout=30)
+    gate = asyncio.Event()
+
+    @house.app.agent
+    async def careful(task: TaskContext) -> str:
+        try:
+            await task.call("create", "118.50")
+        except ToolFailed as error:
+            await gate.wait()
+            return error.reason
+        return "filed"
+
+    await recorder.plan(Rule.stale(60_000))
+    handle = await lost_in_mid_call(house, recorder, careful)
+    await house.waits(handle, "reconciliation")
+    name = f"{handle.id}:{KEY}"
+    await house.app.operations.settle(name, "did_not_happen", reason="not there", by="kim", forced=True)
+    await recorder.release("call")
+    contradicted = await house.reached(handle, "operation.contradicted")
+    assert contradicted.data == {"operation": KEY, "says": "happened"}
+    operation, _ = await house.app.operations.show(name)
+    assert (operation.state, operation.error is not None) == ("unknown", True)
+    place = await house.place(name)
+    assert place is not None
+    assert place.ask_at is None
+    assert "contradicts" in place.why
+    (ticket,) = await recorder.tickets()
+    await house.app.operations.settle(name, "happened", reason="it is there", by="kim", result=ticket)
+    gate.set()
+    view = await house.ended(handle)
+    # What the agent has been told stays told: its task ends as it went on.
+    assert (view.state, view.result, view.effects_open) == ("succeeded", "did_not_happen", 0)
+    trail = await house.app.pauses.audit()
+    assert [(row.who, row.what) for row in trail] == [
+        ("person:kim", "settle:did_not_happen"),
+        ("person:kim", "settle:happened"),
+    ]
+    assert len(await calls(recorder)) == 1
+
+
+# -- tasks that have ended, tools that have changed ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(("acts", "state"), [(True, "succeeded"), (False, "failed")])
+async def test_the_unknown_of_an_ended_task_is_settled_and_never_sent_again(
+    house: House, recorder: Recorder, acts: bool, state: str
+) -> None:
+    files = register(house, recorder, visible_within=1.0)
+    await recorder.plan(Rule.act_then_hang() if acts else Rule.hang(), Rule.stale(1_200))
+    async with settled_by_the_settler() as settled:
+        handle = await house.app.submit(files, {}, deadline=0.8)
+        house.start()
+        view = await house.ended(handle)
+        assert (view.state, view.effects_open) == ("failed", 1)
+        async with asyncio.timeout(PATIENCE_S):
+            await settled.wait()
+    operation = (await house.operations(handle))[KEY]
+    assert (operation.state, operation.settled_by) == (state, "settler")
+    assert (await handle.get()).effects_open == 0
+    assert len(await calls(recorder)) == 1
+    assert await house.violations(recorder) == []
+
+
+async def test_a_tool_whose_parameters_changed_meanwhile_is_left_to_a_person(
+    house: House, recorder: Recorder
+) -> None:
+    async def away(call: ToolCall) -> Any:
+        raise ConnectionResetError
+
+    files = register(house, recorder, away, visible_within=0)
+    await recorder.plan(Rule.act_then_reset())
+    handle = await house.submit(files)
+    house.start()
+    await house.waits(handle, "reconciliation")
+    await house.stop()
+    asked: list[ToolCall] = []
+
+    async def find(call: ToolCall) -> Any:
+        asked.append(call)
+
+    newer = Outlast("newer", store=house.store)
+
+    @newer.tool(effect="queryable", find=find, version="2")
+    async def create(call: ToolCall, amount: int, currency: str) -> None:
+        return None
+
+    @newer.agent
+    async def other(task: TaskContext) -> None:
+        return None
+
+    house.app = newer
+    await newer.open()
+    postponed = put_back(house)
+    house.start()
+    await left_to_a_person(postponed)
+    plan = await newer.operations.plan(f"{handle.id}:{KEY}")
+    assert plan.action == "person"
+    assert plan.why.startswith("its arguments do not fit the tool as it is now")
+    assert asked == []
+
+
+async def test_an_unknown_waits_for_a_process_that_knows_its_tool(house: House, recorder: Recorder) -> None:
+    files = register(house, recorder, visible_within=0.2)
+    await recorder.plan(Rule.act_then_reset(), Rule.stale(500))
+    handle = await house.submit(files)
+    house.start()
+    await house.waits(handle, "reconciliation")
+    await house.stop()
+    ours = house.app
+    stranger = Outlast("stranger", store=house.store)
+
+    @stranger.tool(effect="read")
+    async def look(call: ToolCall) -> None:
+        return None
+
+    @stranger.agent
+    async def looks(task: TaskContext) -> None:
+        await task.call(look)
+
+    await stranger.open()
+    house.app = stranger
+    house.start()
+    # Long enough for it to be due, and for the stranger to pass it by.
+    for _ in range(3):
+        await house.run(looks)
+    place = await house.place(f"{handle.id}:{KEY}")
+    assert place is not None
+    assert place.asked == 1
+    house.app = ours
+    house.start()
+    assert (await house.ended(handle)).result == (await recorder.tickets())[0]["id"]
