@@ -51,10 +51,14 @@ class Open:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """The answer to a question that was asked at an instant of the database's clock."""
+    """The answer to a question that was asked at an instant of the database's clock.
+
+    wait_us: how long the other side wants to be left alone, where it said so instead of answering.
+    """
 
     answer: Answer
     at: int
+    wait_us: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +90,8 @@ def plan(operation: Open, now: int, asked: Asked | None = None) -> Plan:
         return Plan(action="ask", why="the other side can be asked")
     if asked is not None and asked.answer in ("found", "different", "several"):
         return _of_find(asked.answer)
+    if asked is not None and asked.wait_us is not None:
+        return Plan(action="wait", at=now + asked.wait_us, why="the other side asked to be left alone")
     if key_known and operation.may_send:
         return Plan(action="send_again", why="the other side deduplicates by this key, inside its window")
     if asked is None:

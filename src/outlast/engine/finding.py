@@ -9,16 +9,20 @@ absence. A wait that the other side asks for is handed on.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from outlast import clock
 from outlast.core import canonical, values
-from outlast.core.settle import Answer
+from outlast.core.settle import Answer, Asked
 from outlast.engine.registry import ToolSpec
 from outlast.errors import InvalidRequest, NotSent
 from outlast.tools.call import ToolCall
 
 FIND_TIMEOUT_S: Final = 30.0
+AT_ONCE: Final = 8
+"""Questions that one process asks one other side at the same time."""
 MAX_DETAIL: Final = 500
 
 
@@ -46,12 +50,33 @@ class Finding:
     wait_s: float | None = None
 
 
-async def ask(tool: ToolSpec, query: ToolCall, arguments: dict[str, Any], request: str) -> Finding:
-    """Ask the other side once.
+class Inquiries:
+    """All questions that this process asks: few at once of one other side, and none while it wants to be left
+    alone."""
 
-    arguments: the operation's, typed; ``find`` gets those that it has parameters for. request: the
-    operation's fingerprint. Never raises what ``find`` raises.
-    """
+    def __init__(self) -> None:
+        self._gates: dict[str, asyncio.Semaphore] = {}
+        self._not_before: dict[str, float] = {}
+
+    async def ask(
+        self, tool: ToolSpec, query: Callable[[], ToolCall], arguments: dict[str, Any], request: str
+    ) -> Finding:
+        """Ask a tool's other side once, when it is its turn.
+
+        query: makes the context of the call, then. arguments: the operation's, typed; ``find`` gets those
+        that it has parameters for. request: the operation's fingerprint. Never raises what ``find`` raises.
+        """
+        async with self._gates.setdefault(tool.provider, asyncio.Semaphore(AT_ONCE)):
+            wait_s = self._not_before.get(tool.provider, 0.0) - clock.monotonic()
+            if wait_s > 0:
+                return Finding(answer="no_evidence", detail="it wants to be left alone", wait_s=wait_s)
+            found = await _ask(tool, query(), arguments, request)
+            if found.wait_s is not None:
+                self._not_before[tool.provider] = clock.monotonic() + found.wait_s
+            return found
+
+
+async def _ask(tool: ToolSpec, query: ToolCall, arguments: dict[str, Any], request: str) -> Finding:
     if tool.find is None or tool.find_signature is None:
         raise ValueError(f"tool {tool.name} has no find")
     given = {name: value for name, value in arguments.items() if name in tool.find_signature.names}
@@ -84,6 +109,12 @@ def _read(tool: ToolSpec, answer: Any, request: str) -> Finding:
         if canonical.fingerprint("tool", tool.name, made_with) != request:
             return Finding(answer="different", result=plain, detail="made with other arguments")
     return Finding(answer="found", result=plain)
+
+
+def asked(found: Finding, at: int) -> Asked:
+    """Say to the plan what came of a question that was asked at an instant of the database's clock."""
+    wait_us = None if found.wait_s is None else int(found.wait_s * 1_000_000)
+    return Asked(answer=found.answer, at=at, wait_us=wait_us)
 
 
 def as_evidence(found: Finding, *, by: str) -> str:

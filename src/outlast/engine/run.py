@@ -31,6 +31,7 @@ from outlast.core import retry, values
 from outlast.core.operation import OperationKind, OperationState
 from outlast.core.transitions import WAITING_REASONS
 from outlast.engine import scopes
+from outlast.engine.finding import Inquiries
 from outlast.engine.journal import Journal
 from outlast.engine.registry import AgentSpec, Registry
 from outlast.engine.session import Session
@@ -70,6 +71,7 @@ class Host(Protocol):
     journal: Journal
     session: Session
     store: Store
+    inquiries: Inquiries
     draining: bool
     grace_ends: float | None
     """When the time to let calls end is over, once the worker leaves; by the monotonic clock."""

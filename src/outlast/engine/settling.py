@@ -15,14 +15,13 @@ Not covered: absence of an effect whose sender may still be able to send (a work
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from outlast import clock, probes, telemetry
 from outlast.core import ids, values
 from outlast.core.operation import AFTER_UNKNOWN
 from outlast.core.outcome import Failed, Succeeded
-from outlast.core.settle import Asked, Open, Plan, plan
+from outlast.core.settle import Open, Plan, plan
 from outlast.engine import finding
 from outlast.engine.operation import Operation
 from outlast.engine.run import Outpaced, Run
@@ -84,8 +83,12 @@ async def _carry_out(
         return await _happened(run, operation, found)
     if decided.action == "did_not_happen":
         return await _did_not_happen(run, operation, decided.why)
-    await put_back(run, operation, decided, unusable=found is not None and found.answer == "no_evidence")
+    await put_back(run, operation, decided, unusable=_unusable(found))
     return WAIT
+
+
+def _unusable(found: finding.Finding | None) -> bool:
+    return found is not None and found.answer == "no_evidence" and found.wait_s is None
 
 
 def _facts(operation: Operation, *, may_send: bool) -> Open:
@@ -143,21 +146,24 @@ async def _take_turn(run: Run, operation: Operation) -> None:
 
 async def _ask(run: Run, operation: Operation, facts: Open, pause_us: int) -> tuple[finding.Finding, Plan]:
     tool = operation.tool
-    query = ToolCall(
-        idempotency_key=ids.operation_id(run.task, operation.key),
-        task=run.task,
-        tenant=run.tenant,
-        epoch=run.epoch,
-        attempt=operation.attempt,
-        deadline=clock.monotonic() + min(finding.FIND_TIMEOUT_S, tool.timeout_us / 1_000_000),
-        traceparent=run.loaded.trace,
-        guard=run.guard,
-        client=run.host.http_client,
-        query=True,
-    )
-    probes.reach("settle.before_find")
+
+    def query() -> ToolCall:
+        probes.reach("settle.before_find")
+        return ToolCall(
+            idempotency_key=ids.operation_id(run.task, operation.key),
+            task=run.task,
+            tenant=run.tenant,
+            epoch=run.epoch,
+            attempt=operation.attempt,
+            deadline=clock.monotonic() + min(finding.FIND_TIMEOUT_S, tool.timeout_us / 1_000_000),
+            traceparent=run.loaded.trace,
+            guard=run.guard,
+            client=run.host.http_client,
+            query=True,
+        )
+
     asked_at = run.host.session.database_now()
-    found = await finding.ask(tool, query, operation.arguments, operation.request)
+    found = await run.host.inquiries.ask(tool, query, operation.arguments, operation.request)
     probes.reach("settle.after_find")
     run.append(
         Note(
@@ -168,11 +174,7 @@ async def _ask(run: Run, operation: Operation, facts: Open, pause_us: int) -> tu
         )
     )
     now = run.host.session.database_now()
-    decided = plan(facts, now + pause_us, Asked(answer=found.answer, at=asked_at))
-    if found.wait_s is not None and decided.action == "wait":
-        # The other side said how long it wants to be left alone.
-        decided = replace(decided, at=now + int(found.wait_s * 1_000_000))
-    return found, decided
+    return found, plan(facts, now + pause_us, finding.asked(found, asked_at))
 
 
 async def _happened(run: Run, operation: Operation, found: finding.Finding) -> Succeeded:

@@ -25,6 +25,7 @@ import orjson
 
 from outlast import clock, probes, telemetry
 from outlast.engine.context import TaskContext, tool_spec_of
+from outlast.engine.finding import Inquiries
 from outlast.engine.housekeeping import sweeper
 from outlast.engine.housekeeping.settler import Settler
 from outlast.engine.journal import Journal
@@ -55,6 +56,7 @@ class Worker:
         self.session = Session(store, self.settings, self._session_lost)
         # Named after the session, so that the writer's row goes when the session is retired.
         self.journal = Journal(store, self.settings, f"{self.session.id}/journal")
+        self.inquiries = Inquiries()
         self._spec_of = tool_spec_of(registry.tools)
         self._config = registry.configuration()
         self._slot_free = asyncio.Event()

@@ -20,12 +20,11 @@ Not covered: tools that this process does not know are left to others.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from outlast import clock, telemetry
 from outlast.core import ids, values
-from outlast.core.settle import Asked, Open, Plan, plan
+from outlast.core.settle import Open, Plan, plan
 from outlast.engine import finding
 from outlast.engine.registry import Registry, ToolSpec
 from outlast.engine.series import Series
@@ -38,8 +37,6 @@ from outlast.store.records import Evidence, EvidenceRow, Settlement
 from outlast.tools.call import ToolCall
 
 BATCH: Final = 64
-AT_ONCE: Final = 8
-"""Questions that one process asks one tool's other side at the same time."""
 LEASE_US: Final = 120_000_000
 
 
@@ -50,6 +47,7 @@ class Host(Protocol):
     registry: Registry
     session: Session
     store: Store
+    inquiries: finding.Inquiries
 
     def http_client(self) -> Any:
         """The process's shared HTTP client."""
@@ -90,8 +88,6 @@ class Settler:
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._gates: dict[str, asyncio.Semaphore] = {}
-        self._not_before: dict[str, float] = {}
 
     async def keep(self) -> None:
         """Settle for ever; end by cancelling."""
@@ -118,21 +114,8 @@ class Settler:
         return len(items) >= BATCH
 
     async def _one(self, item: OpenItem) -> None:
-        tool = self._host.registry.tools[item.operation.name]
-        name = tool.provider or tool.name
-        gate = self._gates.setdefault(name, asyncio.Semaphore(AT_ONCE))
-        async with gate:
-            wait_s = self._not_before.get(name, 0.0) - clock.monotonic()
-            if wait_s > 0:
-                later = Plan(
-                    action="wait", why="the other side asked for a pause", at=self._now() + int(wait_s * 1e6)
-                )
-                await self._postpone(item, later, unusable=False)
-                return
-            await self._decide(tool, name, item)
-
-    async def _decide(self, tool: ToolSpec, name: str, item: OpenItem) -> None:
         operation = item.operation
+        tool = self._host.registry.tools[operation.name]
         store = self._host.store
         evidence = await store.read_evidence(operation.tenant, operation.task, operation.key)
         facts = open_facts(tool, item, evidence)
@@ -152,15 +135,14 @@ class Settler:
             await self._postpone(item, misfit, unusable=True)
             return
         asked_at = self._now()
-        found = await finding.ask(tool, self._query(tool, item), arguments, operation.request)
+        found = await self._host.inquiries.ask(
+            tool, lambda: self._query(tool, item), arguments, operation.request
+        )
         await store.note([_answered(item, found)])
-        decided = plan(facts, self._now(), Asked(answer=found.answer, at=asked_at))
-        if found.wait_s is not None:
-            self._not_before[name] = clock.monotonic() + found.wait_s
-            if decided.action == "wait":
-                decided = replace(decided, at=self._now() + int(found.wait_s * 1e6))
+        decided = plan(facts, self._now(), finding.asked(found, asked_at))
         result = values.encode(found.result) if found.answer == "found" else None
-        await self._carry_out(item, decided, result, unusable=found.answer == "no_evidence")
+        unusable = found.answer == "no_evidence" and found.wait_s is None
+        await self._carry_out(item, decided, result, unusable=unusable)
 
     async def _carry_out(self, item: OpenItem, decided: Plan, result: str | None, *, unusable: bool) -> None:
         if decided.action in ("wait", "person"):
