@@ -19,12 +19,20 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from outlast.drills.reimbursement import WINDOWS, Window, run_demo
+from outlast.drills.reimbursement import run_demo
 from outlast.drills.stage import Played, Stage
+from outlast.drills.windows import WINDOWS, Window
 from outlast.errors import ConfigurationError
 from outlast.testing.servers import EmbeddedPostgres
 
 NAMES = ["before_intent", "before_outcome", "lost_answer", "frozen_sender", "twin_submissions"]
+ATTEMPTS = {
+    **dict(zip(NAMES, (2, 2, 1, 2, 1), strict=True)),
+    # Where absence or a person is waited for, the task gives up its worker meanwhile.
+    **dict(zip([f"{name}_queryable" for name in NAMES], (2, 2, 1, 3, 1), strict=True)),
+    **dict(zip([f"{name}_manual" for name in NAMES[1:4]], (3, 2, 3), strict=True)),
+}
+"""How many attempts the task of each window takes."""
 
 
 @pytest.fixture
@@ -59,7 +67,7 @@ def test_the_whole_demo_passes_and_says_so_in_json(folder: Path) -> None:
     assert list(said) == ["verdict", "windows"]
     assert said["verdict"] == "pass"
     facts = {window.pop("name"): window for window in said["windows"]}
-    assert list(facts) == NAMES
+    assert list(facts) == list(ATTEMPTS)
     for name, window in facts.items():
         assert list(window) == ["tickets", "posts", "task_state", "attempts", "seconds"]
         assert window.pop("seconds") < 30
@@ -67,7 +75,7 @@ def test_the_whole_demo_passes_and_says_so_in_json(folder: Path) -> None:
             "tickets": 1,
             "posts": 2 if name == "frozen_sender" else 1,
             "task_state": "succeeded",
-            "attempts": 1 if name in ("lost_answer", "twin_submissions") else 2,
+            "attempts": ATTEMPTS[name],
         }
     # Passed, so nothing is kept; and nobody is left.
     assert files(folder) == []
@@ -97,6 +105,38 @@ async def test_the_story_is_told_in_order(folder: Path) -> None:
     assert -1 not in places, told[places.index(-1)] + "\n" + said
     assert places[0] < places[4] < places[5] < places[6] < places[8] < places[10] < places[12]
     assert "Leases last 1.5 s here instead of 15 s" in said
+
+
+async def test_what_nobody_can_know_is_shown_and_settled_by_a_person(folder: Path) -> None:
+    code, said = await played(*of("lost_answer_manual"))
+    assert code == 0, said
+    told = [
+        "create_ticket unknown (timeout); not sent again blindly",
+        "create_ticket waits as unknown for a person: the tool is declared manual",
+        "finds R-55821",
+        "settled as happened by person:demo",
+        "PASS  1 ticket, 1 POST, task succeeded in 2 attempts",
+    ]
+    plain = re.sub(r"\s+", " ", said)
+    places = [plain.find(re.sub(r"\s+", " ", line)) for line in told]
+    assert -1 not in places, told[places.index(-1)] + "\n" + said
+
+
+async def test_a_ticket_that_a_person_made_up_fails_the_window(folder: Path) -> None:
+    (window,) = of("lost_answer_manual")
+
+    async def guessed(stage: Stage) -> Played:
+        settle = stage.app.operations.settle
+
+        async def guess(operation: str, verdict: Any, **told: Any) -> Any:
+            return await settle(operation, verdict, **{**told, "result": {"id": "R-1", "amount": "1"}})
+
+        stage.app.operations.settle = guess  # type: ignore[method-assign]
+        return await window.play(stage)
+
+    code, said = await played(replace(window, play=guessed))
+    assert code == 1
+    assert "the ticket that the agent got: expected ['R-55821'], seen ['R-1']" in said
 
 
 async def test_a_window_with_two_tickets_fails_and_says_where_to_look(folder: Path) -> None:

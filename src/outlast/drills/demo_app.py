@@ -4,26 +4,46 @@ from __future__ import annotations
 
 import dataclasses
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 from outlast.app import Outlast
 from outlast.core.durations import Duration
 from outlast.engine.context import TaskContext
+from outlast.engine.declaring import ToolOptions
 from outlast.engine.settings import WorkerSettings
 from outlast.tools.call import ToolCall
 
-__all__ = ["AMOUNT", "CALM", "INVOICE", "LEASE_S", "TICKETS_URL", "TIMEOUT", "build", "demo_settings"]
+__all__ = [
+    "AMOUNT",
+    "CALM",
+    "EFFECT",
+    "LEASE_S",
+    "TICKETS_URL",
+    "TIMEOUT",
+    "TIMEOUT_S",
+    "DemoEffect",
+    "build",
+    "demo_settings",
+]
 
-INVOICE = "INV-102"
+DemoEffect = Literal["keyed", "queryable", "manual"]
+"""What the tool is declared as: the service honours keys; can be asked by invoice; neither."""
+
 AMOUNT = Decimal("118.50")
 LIMIT = Decimal("80.00")
 
 TICKETS_URL = "OUTLAST_DEMO_TICKETS_URL"
 """The variable that tells the demo's processes where the ticket service is."""
+EFFECT = "OUTLAST_DEMO_EFFECT"
+"""The variable that tells the demo's processes what kind of service that is."""
 TIMEOUT = "OUTLAST_DEMO_TIMEOUT_S"
 """The variable that tells a worker of the demo how many seconds one call may take."""
 CALM = "OUTLAST_DEMO_CALM"
 """The variable that keeps a worker of the demo from writing anything but its task."""
+TIMEOUT_S = 10.0
+"""How long a call may take where the variable does not say so."""
+VISIBLE_S = 0.5
+"""How long after its deadline a ticket may take to be found, where it is looked up by invoice."""
 LEASE_S = 1.5
 """A tenth of a worker's default, so that nobody waits long for a dead one's tasks to move on."""
 
@@ -52,19 +72,36 @@ async def read_invoice(invoice: str) -> dict[str, str]:
     return {"invoice": invoice, "amount": str(AMOUNT), "limit": str(LIMIT), "over_by": str(AMOUNT - LIMIT)}
 
 
-def build(database_url: str, tickets_url: str, *, timeout: Duration = 10.0) -> Outlast:
-    """Make the app. timeout: how long one call to the ticket service may take."""
+def build(
+    database_url: str, tickets_url: str, *, timeout: Duration = TIMEOUT_S, effect: DemoEffect = "keyed"
+) -> Outlast:
+    """Make the app. timeout: of one call to the ticket service. effect: what its tool is declared as."""
     app = Outlast("reimbursements", database_url=database_url)
 
-    async def find_ticket(call: ToolCall) -> dict[str, Any] | None:
-        """Evidence for an unknown outcome: the ticket made under this key, or None."""
-        found = await call.http.get(
-            f"{tickets_url}/tickets", params={"idempotency_key": call.idempotency_key}
-        )
-        tickets: list[dict[str, Any]] = found.json()
-        return tickets[0] if tickets else None
+    async def find_by_key(call: ToolCall) -> list[dict[str, Any]]:
+        """Evidence for an unknown outcome: the ticket made under this key."""
+        asked = {"idempotency_key": call.idempotency_key}
+        found: list[dict[str, Any]] = (await call.http.get(f"{tickets_url}/tickets", params=asked)).json()
+        return found
 
-    @app.tool(effect="keyed", key_window="24h", find=find_ticket, timeout=timeout)
+    async def find_by_invoice(call: ToolCall, invoice: str) -> list[dict[str, Any]]:
+        """Evidence for an unknown outcome: the tickets that there are for this invoice."""
+        asked = {"invoice": invoice}
+        found: list[dict[str, Any]] = (await call.http.get(f"{tickets_url}/tickets", params=asked)).json()
+        return found
+
+    declared: dict[DemoEffect, ToolOptions] = {
+        "keyed": {"effect": "keyed", "timeout": timeout, "key_window": "24h", "find": find_by_key},
+        "queryable": {
+            "effect": "queryable",
+            "timeout": timeout,
+            "find": find_by_invoice,
+            "visible_within": VISIBLE_S,
+        },
+        "manual": {"effect": "manual", "timeout": timeout},
+    }
+
+    @app.tool(**declared[effect])
     async def create_ticket(call: ToolCall, invoice: str, amount: Decimal) -> dict[str, Any]:
         """File the ticket; ``call.http`` sends the key, the epoch and the deadline."""
         reply = await call.http.post(

@@ -1,4 +1,4 @@
-"""Submit the demo's task once, when told to: ``python -m outlast.drills.demo_client KEY POOL``.
+"""Submit the demo's task once, when told to: ``python -m outlast.drills.demo_client KEY POOL INVOICE``.
 
 It connects, says ``ready``, waits for a line on its standard input, submits, and says ``submitted`` with the
 task's id and whether it was somebody else's already.
@@ -10,18 +10,18 @@ import asyncio
 import os
 import sys
 
-from outlast.drills.demo_app import INVOICE, TICKETS_URL, build
+from outlast.drills.demo_app import TICKETS_URL, build
 from outlast.drills.serving import leave_with_parent, say
 from outlast.settings import Settings
 
 
-async def _submit(key: str, pool: str) -> None:
+async def _submit(key: str, pool: str, invoice: str) -> None:
     told = asyncio.Event()
     leave_with_parent(lambda _: told.set())
     async with build(Settings().database_url, os.environ[TICKETS_URL]) as app:
         say("ready")
         await told.wait()
-        handle = await app.submit("reimburse", {"invoice": INVOICE}, key=key, pool=pool)
+        handle = await app.submit("reimburse", {"invoice": invoice}, key=key, pool=pool)
         say("submitted", task=handle.id, replayed=handle.replayed)
 
 

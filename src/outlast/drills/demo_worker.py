@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import sys
 
-from outlast.drills.demo_app import CALM, TICKETS_URL, TIMEOUT, build, demo_settings
+from outlast.drills.demo_app import CALM, EFFECT, TICKETS_URL, TIMEOUT, TIMEOUT_S, build, demo_settings
 from outlast.drills.serving import serve
 from outlast.settings import Settings
 
 if __name__ == "__main__":
     app = build(
-        Settings().database_url, os.environ[TICKETS_URL], timeout=float(os.environ.get(TIMEOUT, "10"))
+        Settings().database_url,
+        os.environ[TICKETS_URL],
+        timeout=float(os.environ.get(TIMEOUT, TIMEOUT_S)),
+        effect=os.environ[EFFECT],  # type: ignore[arg-type]
     )
     serve(app, demo_settings(sys.argv[1], sys.argv[2], calm=bool(os.environ.get(CALM))))

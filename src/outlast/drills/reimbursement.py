@@ -1,16 +1,12 @@
-"""The worked example, told five times: something breaks at the worst moment, and one ticket is made.
+"""The worked example, told: something breaks at the worst moment, and one ticket is made.
 
-Purpose: show a person, and a test, what happens in every crash window around a side effect. Workers are
-processes and die by SIGKILL; the ticket service is another process, and its log is the judge.
+Purpose: show a person, and a test, what happens in every crash window around a side effect (``windows``),
+with a ticket service that honours keys and with one that does not. Workers are processes and die by SIGKILL;
+the ticket service is another process, and its log is the judge.
 
-    before_intent     killed before the intent is on disk: planned afresh
-    before_outcome    killed after the ticket was made, before its outcome is stored: asked by key
-    lost_answer       the ticket is made, its answer never comes: asked by key
-    frozen_sender     frozen after the last look at its lease, thawed when another has finished: same key
-    twin_submissions  two clients submit one request at the same moment: one task
-
-Verdict: a window passes when the ticket service made one ticket, by one POST (the frozen sender's may be a
-second one, under the same key), the task succeeded with that ticket, and the fault was really done.
+Verdict: a window passes when the ticket service made one ticket, by one POST (where keys are honoured the
+frozen sender's may be a second one, under the same key), the task succeeded with that ticket, it was settled
+as its effect class has it, and the fault was really done.
 """
 
 from __future__ import annotations
@@ -24,7 +20,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,154 +29,17 @@ from rich.status import Status
 from rich.table import Table
 from rich.text import Text
 
+from outlast.app import Outlast
 from outlast.drills.database import database
-from outlast.drills.demo_app import AMOUNT, INVOICE, LEASE_S, LIMIT, build
+from outlast.drills.demo_app import AMOUNT, LEASE_S, LIMIT, DemoEffect, build
 from outlast.drills.fleet import Fleet, FleetError
-from outlast.drills.stage import Check, Played, Seen, Stage, environ_of
+from outlast.drills.stage import Seen, Stage, environ_of
+from outlast.drills.windows import WINDOWS, Window
 from outlast.errors import OutlastError
-from outlast.testing.probes import Trigger
-from outlast.testing.recorder import Recorder, RecorderError, Rule
+from outlast.testing.recorder import Recorder, RecorderError
 from outlast.testing.servers import ServerError
 
 __all__ = ["WINDOWS", "Window", "run_demo"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Window:
-    """One place for a fault. title: what is done. lesson: what is right, in a sentence."""
-
-    name: str
-    title: str
-    lesson: str
-    play: Callable[[Stage], Awaitable[Played]]
-
-
-# -- the windows ---------------------------------------------------------------------------------------------
-
-
-async def _before_intent(stage: Stage) -> Played:
-    first = await stage.worker("worker A", Trigger(point="effects.before_intent", action="kill"))
-    task = await stage.submit()
-    died = await stage.killed(first, "effects.before_intent")
-    second = await stage.worker("worker B")
-    await stage.ended(task)
-    await second.stop()
-    return Played(task=task, checks=(died, await _attempts(stage, task, "lost", "succeeded")))
-
-
-async def _before_outcome(stage: Stage) -> Played:
-    first = await stage.worker("worker A", Trigger(point="effects.before_outcome", action="kill"))
-    task = await stage.submit()
-    died = await stage.killed(first, "effects.before_outcome")
-    second = await stage.worker("worker B")
-    await stage.ended(task)
-    await second.stop()
-    asked = await _asked_by_key(stage, task)
-    return Played(task=task, checks=(died, asked, await _attempts(stage, task, "lost", "succeeded")))
-
-
-async def _lost_answer(stage: Stage) -> Played:
-    await stage.recorder.plan(Rule.act_then_hang())
-    worker = await stage.worker("worker A", timeout_s=1.0)
-    task = await stage.submit()
-    await stage.ended(task)
-    await worker.stop()
-    calls = await stage.calls()
-    hung = Check(
-        what="how the POST was answered",
-        expected=["hang"],
-        seen=[c.ending for c in calls if c.method == "POST"],
-    )
-    asked = await _asked_by_key(stage, task)
-    return Played(task=task, checks=(hung, asked, await _attempts(stage, task, "succeeded")))
-
-
-async def _frozen_sender(stage: Stage) -> Played:
-    first = await stage.worker("worker A", Trigger(point="http.before_send", action="freeze"), calm=True)
-    task = await stage.submit()
-    await stage.frozen(first, "http.before_send")
-    second = await stage.worker("worker B")
-    await stage.ended(task)
-    first.thaw()
-    stage.note("worker A", "thaws: SIGCONT, and sends what it was about to send")
-    await stage.recorder.wait_for(calls=2, method="POST", key=f"{task}:create_ticket#1", ended=True)
-    await first.stop()
-    await second.stop()
-    return Played(task=task, most_posts=2, checks=(await _attempts(stage, task, "lost", "succeeded"),))
-
-
-async def _twin_submissions(stage: Stage) -> Played:
-    key = f"{INVOICE}-{stage.window}"
-    worker = await stage.worker("worker A")
-    clients = [await stage.client(f"client {letter}", key) for letter in "AB"]
-    for client in clients:
-        await client.tell("go")
-    said = [await client.says("submitted") for client in clients]
-    for client, answer in zip(clients, said, strict=True):
-        what = "the same task again (replayed)" if answer.data["replayed"] else "202, stored"
-        stage.note(client.name, f"{what}: {answer.data['task']}", at=answer.at)
-        await client.exited()
-    task = str(said[0].data["task"])
-    await stage.ended(task)
-    await worker.stop()
-    tasks = [one.id for one in await stage.app.list() if one.key == key]
-    return Played(
-        task=task,
-        checks=(
-            Check(what="tasks of that key", expected=[task], seen=tasks),
-            Check(what="task that client B got", expected=task, seen=said[1].data["task"]),
-            Check(
-                what="answers that were replays",
-                expected=[False, True],
-                seen=sorted(bool(answer.data["replayed"]) for answer in said),
-            ),
-            await _attempts(stage, task, "succeeded"),
-        ),
-    )
-
-
-async def _attempts(stage: Stage, task: str, *expected: str) -> Check:
-    return Check(what="how its attempts ended", expected=list(expected), seen=await stage.ends(task))
-
-
-async def _asked_by_key(stage: Stage, task: str) -> Check:
-    """The unknown was settled by asking, and not by sending again."""
-    asked = [call.query.get("idempotency_key") for call in await stage.calls() if call.method == "GET"]
-    return Check(what="questions asked by key", expected=[f"{task}:create_ticket#1"], seen=asked)
-
-
-WINDOWS = (
-    Window(
-        name="before_intent",
-        title="killed before the intent is on disk",
-        lesson="nothing was recorded, so nothing was sent: the successor plans it afresh",
-        play=_before_intent,
-    ),
-    Window(
-        name="before_outcome",
-        title="killed after the ticket was made, before its outcome is stored",
-        lesson="the successor finds an intent without an outcome, asks by key, and does not send again",
-        play=_before_outcome,
-    ),
-    Window(
-        name="lost_answer",
-        title="the ticket is made, its answer never comes",
-        lesson="a timeout is not a failure: unknown, asked by key, found, succeeded",
-        play=_lost_answer,
-    ),
-    Window(
-        name="frozen_sender",
-        title="frozen after the last look at its lease, thawed when another has finished",
-        lesson="the stale worker's request goes out, its key makes it harmless, and its writes are refused",
-        play=_frozen_sender,
-    ),
-    Window(
-        name="twin_submissions",
-        title="two clients submit the same request at the same moment",
-        lesson="one key, one task, one ticket",
-        play=_twin_submissions,
-    ),
-)
 
 
 # -- the telling ---------------------------------------------------------------------------------------------
@@ -249,21 +108,28 @@ async def _play(
         stack.callback(recorder.stop)
         recorder.start()
         store = await stack.enter_async_context(database(postgres, folder))
-        app = build(store.url, recorder.url)
-        await app.open(migrate=True)
-        stack.push_async_callback(app.close)
+        apps: dict[DemoEffect, Outlast] = {}
+        for effect in dict.fromkeys(window.effect for window in windows):
+            apps[effect] = build(store.url, recorder.url, effect=effect)
+            await apps[effect].open(migrate=True)
+            stack.push_async_callback(apps[effect].close)
         _introduce(console, store.shown)
-        results = []
+        results: list[_Result] = []
         for number, window in enumerate(windows, 1):
             console.print()
+            if not results or results[-1].window.effect != window.effect:
+                console.print(Text(_SERVICES[window.effect], style="bold magenta"))
             console.rule(Text(f"{number}/{len(windows)}  {window.title}", style="bold"), align="left")
             tell = functools.partial(_progress, status, number)
             async with Fleet(folder) as fleet:
                 stage = Stage(
                     fleet=fleet,
                     recorder=recorder,
-                    app=app,
-                    environ=environ_of(store.url, recorder.url),
+                    app=apps[window.effect],
+                    effect=window.effect,
+                    invoice=window.invoice,
+                    window=window.name,
+                    environ=environ_of(store.url, recorder.url, window.effect),
                     tell=tell,
                 )
                 result = await _one(stage, window)
@@ -278,7 +144,7 @@ def _progress(status: Status, number: int, what: str) -> None:
 
 async def _one(stage: Stage, window: Window) -> _Result:
     started = time.monotonic()
-    await stage.begin(window.name)
+    await stage.begin()
     try:
         seen = await stage.seen(await window.play(stage))
     except (OutlastError, FleetError, RecorderError, TimeoutError) as error:
@@ -289,7 +155,7 @@ async def _one(stage: Stage, window: Window) -> _Result:
 
 def _introduce(console: Console, store: str) -> None:
     console.print(
-        f"An agent files a reimbursement ticket for {INVOICE}: {AMOUNT}, over the limit by {AMOUNT - LIMIT}.",
+        f"An agent files a reimbursement ticket for an invoice of {AMOUNT}: {AMOUNT - LIMIT} over the limit.",
         highlight=False,
     )
     console.print(
@@ -302,8 +168,19 @@ def _introduce(console: Console, store: str) -> None:
 
 # A task's id inside a key: its last characters are enough to tell it by.
 _TASK = re.compile(r"task_[0-9a-z]+([0-9a-z]{6})(?=:)")
+_SERVICES: dict[DemoEffect, str] = {
+    "keyed": "The ticket service honours idempotency keys (effect: keyed)",
+    "queryable": "It ignores them, and can be asked by invoice (effect: queryable)",
+    "manual": "It ignores them, and cannot be asked (effect: manual)",
+}
 _TONES = {"good": "green", "bad": "red"}
-_SPEAKERS = {"tickets": "cyan", "task": "bold", "client": "magenta"}
+_SPEAKERS = {
+    "tickets": "cyan",
+    "task": "bold",
+    "client": "magenta",
+    "queue": "bold red",
+    "person": "bold blue",
+}
 
 
 def _tell(result: _Result, folder: Path, console: Console) -> None:

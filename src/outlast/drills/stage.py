@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from outlast.app import Outlast
-from outlast.drills.demo_app import CALM, INVOICE, TICKETS_URL, TIMEOUT
+from outlast.drills.demo_app import CALM, EFFECT, TICKETS_URL, TIMEOUT, TIMEOUT_S, DemoEffect
 from outlast.drills.fleet import Fleet, Process
 from outlast.drills.timeline import Line, merged, of_call, of_event, of_evidence
 from outlast.testing.probes import Trigger
 from outlast.testing.recorder import Call, Recorder
-from outlast.views import TaskView
+from outlast.views import QueueView, TaskView
 
 __all__ = ["Check", "Played", "Seen", "Stage"]
 
 PATIENCE_S = 20.0
+_LOOK_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,26 +61,39 @@ class Seen:
 class Stage:
     """Everything that a window plays with.
 
-    environ: what the processes need to find the store and the ticket service. tell: shows the latest step.
+    effect: what the tool is declared as. invoice: what the window's ticket is about. environ: what the
+    processes need to find the store and the ticket service. tell: shows the latest step.
     """
 
     fleet: Fleet
     recorder: Recorder
     app: Outlast
+    effect: DemoEffect
+    invoice: str
+    window: str
     environ: dict[str, str]
     tell: Callable[[str], None]
     lines: list[Line] = field(default_factory=list)
     first_call: int = 0
-    window: str = ""
 
     # -- what windows do -------------------------------------------------------------------------------------
 
-    async def begin(self, window: str) -> None:
-        """Begin a window: an honest ticket service, and nothing noted yet."""
+    @property
+    def key(self) -> str:
+        """The idempotency key that the window's task is submitted under."""
+        return f"{self.invoice}-{self.window}"
+
+    def operation(self, task: str) -> str:
+        """Answer the id of a task's tool call, which is the key that it is sent under."""
+        return f"{task}:create_ticket#1"
+
+    async def begin(self) -> None:
+        """Begin the window: an honest ticket service of its kind, and nothing noted yet."""
         await self.recorder.plan(instead=True)
+        await self.recorder.configure(dedupe=self.effect == "keyed")
         calls = await self.recorder.log()
         self.first_call = calls[-1].number if calls else 0
-        self.lines, self.window = [], window
+        self.lines = []
 
     def note(self, who: str, what: str, *, at: float | None = None, tone: str = "") -> None:
         """Note what the drill itself did or saw."""
@@ -86,7 +101,7 @@ class Stage:
         self.tell(f"{who}: {what}")
 
     async def worker(
-        self, name: str, *probe: Trigger, timeout_s: float = 10.0, calm: bool = False
+        self, name: str, *probe: Trigger, timeout_s: float = TIMEOUT_S, calm: bool = False
     ) -> Process:
         """Start a worker process and wait until it serves.
 
@@ -107,15 +122,15 @@ class Stage:
 
     async def client(self, name: str, key: str) -> Process:
         """Start a process that submits the task when it is told to."""
-        process = self.fleet.start(name, "outlast.drills.demo_client", key, self.window, environ=self.environ)
+        process = self.fleet.start(
+            name, "outlast.drills.demo_client", key, self.window, self.invoice, environ=self.environ
+        )
         await process.says("ready")
         return process
 
     async def submit(self) -> str:
         """Submit the window's task from here; answer its id."""
-        handle = await self.app.submit(
-            "reimburse", {"invoice": INVOICE}, key=f"{INVOICE}-{self.window}", pool=self.window
-        )
+        handle = await self.app.submit("reimburse", {"invoice": self.invoice}, key=self.key, pool=self.window)
         self.note("client", f"202, task {handle.id} is stored")
         return handle.id
 
@@ -141,6 +156,41 @@ class Stage:
         """Answer how the task's attempts ended, in order."""
         return [attempt.end or "running" for attempt in await self.app.attempts(task)]
 
+    # -- what is unknown -------------------------------------------------------------------------------------
+
+    async def unknown(self, task: str) -> None:
+        """Wait until a task waits for its call to be settled, and it is not asked about at this moment."""
+        place = await self._queued(task, lambda place: place.asked > 0 or place.ask_at is None)
+        self.note("queue", f"create_ticket waits as unknown: {place.why}", tone="bad")
+
+    async def person(self, task: str) -> None:
+        """Wait until a task's call needs a person, and be that person: look at the tickets, and say."""
+        place = await self._queued(task, lambda place: place.ask_at is None)
+        self.note("queue", f"create_ticket waits as unknown for a person: {place.why}", tone="bad")
+        (ticket,) = [one for one in await self.recorder.tickets() if one["invoice"] == self.invoice]
+        self.note("person", f"looks at the tickets of {self.invoice} and finds {ticket['id']}")
+        await self.app.operations.settle(
+            self.operation(task),
+            "happened",
+            reason=f"{ticket['id']} is on the ticket service's list",
+            by="demo",
+            result=ticket,
+        )
+
+    async def settled_by(self, task: str) -> str | None:
+        """Answer who settled a task's call."""
+        view, _ = await self.app.operations.show(self.operation(task))
+        return view.settled_by
+
+    async def _queued(self, task: str, fits: Callable[[QueueView], bool]) -> QueueView:
+        self.tell("waiting for the reconciliation queue")
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                (place,) = await self.app.operations.places([self.operation(task)])
+                if place is not None and fits(place):
+                    return place
+                await asyncio.sleep(_LOOK_S)
+
     # -- what is seen of it ----------------------------------------------------------------------------------
 
     async def calls(self) -> list[Call]:
@@ -153,7 +203,7 @@ class Stage:
         posts = [call for call in calls if call.method == "POST"]
         made = [call for call in posts if call.effect == "created"]
         task = await self.app.get(played.task)
-        key = f"{played.task}:create_ticket#1"
+        key = self.operation(played.task)
         checks = [
             Check(what="tickets made", expected=1, seen=len(made)),
             Check(
@@ -183,7 +233,7 @@ class Stage:
         """Answer what can be said of a window that did not get to its end."""
         calls = await self.calls()
         posts = [call for call in calls if call.method == "POST"]
-        tasks = [task for task in await self.app.list() if task.key == f"{INVOICE}-{self.window}"]
+        tasks = [task for task in await self.app.list() if task.key == self.key]
         lines = [line for task in tasks for line in await self._told(task.id, [])]
         return Seen(
             tickets=sum(call.effect == "created" for call in posts),
@@ -216,6 +266,6 @@ def _ticket(task: TaskView) -> Any:
     return task.result.get("ticket") if isinstance(task.result, dict) else None
 
 
-def environ_of(database_url: str, tickets_url: str) -> dict[str, str]:
+def environ_of(database_url: str, tickets_url: str, effect: DemoEffect) -> dict[str, str]:
     """Answer the variables by which the demo's processes find the store and the ticket service."""
-    return {"OUTLAST_DATABASE_URL": database_url, TICKETS_URL: tickets_url}
+    return {"OUTLAST_DATABASE_URL": database_url, TICKETS_URL: tickets_url, EFFECT: effect}

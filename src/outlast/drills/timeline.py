@@ -101,4 +101,6 @@ def of_evidence(evidence: EvidenceView, skew_s: float) -> Line:
     if evidence.source == "late":
         what = f"late answer of epoch {data.get('epoch')} kept as evidence; it changes nothing"
         return Line(at=at, who="task", what=what)
-    return Line(at=at, who="task", what=f"evidence: {data.get('asked', '')} → {data.get('answer', '')}")
+    if "answer" in data:
+        return Line(at=at, who="task", what=f"evidence: {data.get('asked', '')} → {data['answer']}")
+    return Line(at=at, who="task", what=f"evidence: {data.get('reason') or evidence.source}")
