@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from outlast.drills.effects.matrix import Cell
 from outlast.drills.effects.scene import CALL, PATIENCE_S, Played, Scene
 from outlast.drills.stage import Check
@@ -33,13 +35,18 @@ async def play(scene: Scene, cell: Cell) -> Played:
     checks = []
     if sends_once:
         # Nothing may follow from absence while the old sender may still send.
-        waiting = await scene.clerk.queued(cell, PATIENCE_S)
-        checks.append(Check(what="calls before the thaw", expected=0, seen=waiting.calls))
+        await _until_stuck(scene, cell, task)
+        seen = len(await scene.acts(cell))
+        checks.append(Check(what="calls before the thaw", expected=0, seen=seen))
     else:
         await scene.end(task)
     worker.thaw()
     await scene.recorder(cell).wait_for(
-        calls=cell.right.calls, method=cell.method, key=f"{task}:{CALL}", ended=True, timeout=PATIENCE_S
+        calls=cell.right.calls + sum(check.seen for check in checks),
+        method=cell.method,
+        key=f"{task}:{CALL}",
+        ended=True,
+        timeout=PATIENCE_S,
     )
     await scene.late(task)
     if sends_once:
@@ -49,3 +56,19 @@ async def play(scene: Scene, cell: Cell) -> Played:
             scene.clerk.allow(cell)
             await scene.end(task)
     return Played(cell=cell, tasks=(task,), checks=checks)
+
+
+async def _until_stuck(scene: Scene, cell: Cell, task: str) -> None:
+    """Wait until a cell's operation needs a person, or its task ended although it should not have."""
+    waits = (
+        asyncio.ensure_future(scene.clerk.queued(cell, PATIENCE_S)),
+        asyncio.ensure_future(scene.end(task)),
+    )
+    try:
+        done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for each in done:
+            each.result()
+    finally:
+        for each in waits:
+            each.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
