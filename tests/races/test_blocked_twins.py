@@ -15,7 +15,9 @@ from tests.races.holding import Rival, ended, rival, start
 from tests.races.twins import BUILD, ENTRIES, TOUCHES
 
 from outlast.store.contract import Store
+from outlast.store.reconciling import OpenItem, OpenRequest, Postponement
 from outlast.store.records import (
+    BusinessKey,
     Claimed,
     CommitIntent,
     EndAttempt,
@@ -367,6 +369,352 @@ async def _(place: Place) -> None:
         await other.commit()
         [settled] = await ended(twin)
         assert settled.kind == "settled"
+
+
+# ── note, and what nobody works on ───────────────────────────────────────────────────────────────
+
+
+def late(claimed: Claimed, key: str) -> Evidence:
+    """Make evidence that a failed operation happened."""
+    return Evidence(
+        tenant=claimed.tenant,
+        task=claimed.task,
+        key=key,
+        attempt=1,
+        source="late",
+        data="{}",
+        says="happened",
+    )
+
+
+@blocked("note", "head", "changed")
+async def _(place: Place) -> None:
+    """The worker sends again first: the evidence is of an attempt that is not the last any more."""
+    scene = place.scene
+    claimed = await scene.running()
+    intent = scene.intent()
+    await scene.write(claimed, intent)
+    await scene.write(claimed, await scene.outcome(claimed, intent.key, "failed"))
+    end = scene.failure(attempt_end="released", task_state="queued", error=None, reopen=(intent.key,))
+    async with rival(place.url) as other:
+        await other.flush(scene.batch(scene.writes(claimed, end)), scene.now)
+        twin = start(scene.store.note([late(claimed, intent.key)], now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        await ended(twin)
+    assert (await scene.operation(claimed, intent.key)).state == "planned"
+    assert len(await scene.rows("evidence", claimed)) == 1
+    assert await scene.rows("unsettled", claimed) == []
+
+
+@blocked("note", "head", "held")
+async def _(place: Place) -> None:
+    scene = place.scene
+    claimed = await scene.running()
+    key = await scene.called(claimed, "failed")
+    async with rival(place.url) as other:
+        await other.hold("tasks", tenant=claimed.tenant, id=claimed.task)
+        twin = start(scene.store.note([late(claimed, key)], now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        await ended(twin)
+    assert (await scene.operation(claimed, key)).state == "unknown"
+    assert (await scene.kinds(claimed))[-1] == "operation.contradicted"
+
+
+@blocked("note", "operation", "changed")
+async def _(place: Place) -> None:
+    """Whoever changes the operation did not ask for the head: what is there in the end is compared."""
+    scene = place.scene
+    claimed = await scene.running()
+    key = await scene.called(claimed, "failed")
+    async with rival(place.url) as other:
+        await other.run(
+            "update outlast.operations set state = 'planned', error = null, ended_at = null where key = $1",
+            key,
+        )
+        twin = start(scene.store.note([late(claimed, key)], now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        await ended(twin)
+    assert (await scene.operation(claimed, key)).state == "planned"
+    assert await scene.rows("unsettled", claimed) == []
+
+
+async def left(scene: Scene) -> tuple[Claimed, str]:
+    """Have an unknown operation that nobody works on."""
+    claimed = await scene.running()
+    key = await scene.called(claimed, "unknown", name="look")
+    await scene.write(claimed, scene.release())
+    return claimed, key
+
+
+def looking(scene: Scene, session: str) -> Any:
+    """Begin to take what is open."""
+    request = OpenRequest(session=session, tools=("look",), limit=9, lease_us=20 * SECOND)
+    return start(scene.store.claim_open(request, now=scene.now))
+
+
+def back(item: OpenItem) -> Postponement:
+    """Put an item back."""
+    operation = item.operation
+    return Postponement(
+        tenant=operation.tenant,
+        task=operation.task,
+        key=operation.key,
+        turn=operation.turn,
+        ask_in_us=SECOND,
+        unusable=True,
+        why="no answer",
+    )
+
+
+@blocked("claim_open", "session", "changed")
+async def _(place: Place) -> None:
+    """The sweeper was first: nothing is taken for a session that it has ended."""
+    scene = place.scene
+    session = await scene.session()
+    claimed, key = await left(scene)
+    async with rival(place.url) as other:
+        scene.pass_time(61 * SECOND)
+        await other.sweep(scene.now)
+        twin = looking(scene, session)
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert await ended(twin) == []
+    assert (await scene.operation(claimed, key)).turn == 2
+
+
+@blocked("claim_open", "session", "held")
+async def _(place: Place) -> None:
+    scene = place.scene
+    session = await scene.session()
+    _, key = await left(scene)
+    async with rival(place.url) as other:
+        await other.hold("sessions", id=session)
+        twin = looking(scene, session)
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert [item.operation.key for item in await ended(twin)] == [key]
+
+
+@blocked("claim_open", "head", "changed")
+async def _(place: Place) -> None:
+    """A worker claims the task: its operation is left alone, before that is committed and after."""
+    scene = place.scene
+    session, worker = await scene.session(), await scene.session()
+    record = await scene.submit()
+    claimed = await scene.claim_task(record, version="v")
+    key = await scene.called(claimed, "unknown", name="look")
+    await scene.write(claimed, scene.release())
+    async with rival(place.url) as other:
+        await claim_within(other, scene, worker, record)
+        assert await ended(looking(scene, session)) == []
+        await other.commit()
+    assert await ended(looking(scene, session)) == []
+    assert (await scene.operation(claimed, key)).turn == 2
+
+
+@blocked("claim_open", "head", "held")
+async def _(place: Place) -> None:
+    """A head that somebody holds is left for later, and stands before nobody."""
+    scene = place.scene
+    session = await scene.session()
+    claimed, key = await left(scene)
+    _, after = await left(scene)
+    async with rival(place.url) as other:
+        await other.hold("tasks", tenant=claimed.tenant, id=claimed.task)
+        assert [item.operation.key for item in await ended(looking(scene, session))] == [after]
+        await other.commit()
+    assert [item.operation.key for item in await ended(looking(scene, session))] == [key]
+
+
+@blocked("claim_open", "operation", "changed")
+async def _(place: Place) -> None:
+    """Whoever settles the operation did not ask for the head: what is there in the end is compared."""
+    scene = place.scene
+    session = await scene.session()
+    claimed, key = await left(scene)
+    async with rival(place.url) as other:
+        await other.run(
+            "with gone as (delete from outlast.unsettled where key = $1)"
+            " update outlast.operations set state = 'succeeded', turn = turn + 1, ended_at = $2"
+            " where key = $1",
+            key,
+            scene.now,
+        )
+        twin = looking(scene, session)
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert await ended(twin) == []
+    assert (await scene.operation(claimed, key)).turn == 3
+
+
+@blocked("postpone", "head", "changed")
+async def _(place: Place) -> None:
+    """A person settles it first."""
+    scene = place.scene
+    session = await scene.session()
+    claimed, key = await left(scene)
+    [item] = await ended(looking(scene, session))
+    async with rival(place.url) as other:
+        theirs = await other.about_to_commit("control")
+        await theirs.settle([scene.settlement(claimed, key)], now=scene.now)
+        twin = start(scene.store.postpone([back(item)], now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert await ended(twin) == [False]
+    assert await scene.rows("unsettled", claimed) == []
+
+
+@blocked("postpone", "head", "held")
+async def _(place: Place) -> None:
+    scene = place.scene
+    session = await scene.session()
+    claimed, _ = await left(scene)
+    [item] = await ended(looking(scene, session))
+    async with rival(place.url) as other:
+        await other.hold("tasks", tenant=claimed.tenant, id=claimed.task)
+        twin = start(scene.store.postpone([back(item)], now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert await ended(twin) == [True]
+    [row] = await scene.rows("unsettled", claimed)
+    assert row["asked"] == 1
+
+
+@blocked("postpone", "operation", "changed")
+async def _(place: Place) -> None:
+    scene = place.scene
+    session = await scene.session()
+    claimed, key = await left(scene)
+    [item] = await ended(looking(scene, session))
+    async with rival(place.url) as other:
+        await other.run("update outlast.operations set turn = turn + 1 where key = $1", key)
+        twin = start(scene.store.postpone([back(item)], now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert await ended(twin) == [False]
+    [row] = await scene.rows("unsettled", claimed)
+    assert row["asked"] == 0
+
+
+# ── business keys ────────────────────────────────────────────────────────────────────────────────
+
+INVOICE = BusinessKey(tool="refund", value="invoice-1", mode="lock")
+
+
+async def key_holders(scene: Scene) -> list[str]:
+    """Answer the tasks that hold business keys."""
+    return [row["task"] for row in (await scene.store.dump())["business_keys"]]
+
+
+@blocked("flush", "business-key", "changed")
+async def _(place: Place) -> None:
+    """Another batch is about to take the key: it is waited for, and the key is held."""
+    scene = place.scene
+    first, second = await scene.running(), await scene.running()
+    async with rival(place.url) as other:
+        theirs = scene.batch(scene.writes(first, scene.intent(business=INVOICE)), writer="wr_other")
+        await other.flush(theirs, scene.now)
+        twin = flushing(scene, second, scene.intent(business=INVOICE))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        [verdict] = await ended(twin)
+        assert verdict.refusals == ((0, "key_held"),)
+    assert await key_holders(scene) == [first.task]
+    assert await scene.rows("operations", second) == []
+
+
+@blocked("flush", "business-key", "held")
+async def _(place: Place) -> None:
+    """Another batch fails after all: the key is free."""
+    scene = place.scene
+    first, second = await scene.running(), await scene.running()
+    async with rival(place.url) as other:
+        theirs = scene.batch(scene.writes(first, scene.intent(business=INVOICE)), writer="wr_other")
+        await other.flush(theirs, scene.now)
+        twin = flushing(scene, second, scene.intent(business=INVOICE))
+        assert await other.see_blocked(twin)
+        await other.rollback()
+        [verdict] = await ended(twin)
+        assert verdict.refusals == ()
+    assert await key_holders(scene) == [second.task]
+
+
+@blocked("flush", "business-key", "held")
+async def _(place: Place) -> None:
+    """Another batch is about to give the key up: nobody waits for that, since until then it is held."""
+    scene = place.scene
+    first, second = await scene.running(), await scene.running()
+    key = await scene.called(first, business=INVOICE)
+    outcome = await scene.outcome(first, key, "succeeded")
+    intent = scene.intent(business=INVOICE)
+    async with rival(place.url) as other:
+        await other.flush(scene.batch(scene.writes(first, outcome), writer="wr_other"), scene.now)
+        [verdict] = await ended(flushing(scene, second, intent))
+        assert verdict.refusals == ((0, "key_held"),)
+        await other.commit()
+    await scene.write(second, intent)
+    assert await key_holders(scene) == [second.task]
+
+
+@blocked("flush", "done-key", "changed")
+async def _(place: Place) -> None:
+    """Two batches want the key whose window is over: the one that waited finds it held."""
+    scene = place.scene
+    done = replace(INVOICE, mode="once", window_us=1)
+    tasks = [await scene.running() for _ in range(3)]
+    await scene.called(tasks[0], "succeeded", business=done)
+    scene.pass_time(SECOND)
+    async with rival(place.url) as other:
+        theirs = scene.batch(scene.writes(tasks[1], scene.intent(business=INVOICE)), writer="wr_other")
+        await other.flush(theirs, scene.now)
+        twin = flushing(scene, tasks[2], scene.intent(business=INVOICE))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        [verdict] = await ended(twin)
+        assert verdict.refusals == ((0, "key_held"),)
+    assert await key_holders(scene) == [tasks[1].task]
+
+
+@blocked("flush", "done-key", "held")
+async def _(place: Place) -> None:
+    """The one that was first fails after all."""
+    scene = place.scene
+    done = replace(INVOICE, mode="once", window_us=1)
+    tasks = [await scene.running() for _ in range(3)]
+    await scene.called(tasks[0], "succeeded", business=done)
+    scene.pass_time(SECOND)
+    async with rival(place.url) as other:
+        theirs = scene.batch(scene.writes(tasks[1], scene.intent(business=INVOICE)), writer="wr_other")
+        await other.flush(theirs, scene.now)
+        twin = flushing(scene, tasks[2], scene.intent(business=INVOICE))
+        assert await other.see_blocked(twin)
+        await other.rollback()
+        [verdict] = await ended(twin)
+        assert verdict.refusals == ()
+    assert await key_holders(scene) == [tasks[2].task]
+
+
+@blocked("flush", "provider-wait", "changed")
+async def _(place: Place) -> None:
+    """Two outcomes bring a wait for one provider: the longer one is kept, whoever comes last."""
+    scene = place.scene
+    tasks = [await scene.running() for _ in range(2)]
+    outcomes = [
+        await scene.outcome(task, await scene.called(task), "planned", wait=("mail", seconds * SECOND))
+        for task, seconds in zip(tasks, (9, 3), strict=True)
+    ]
+    async with rival(place.url) as other:
+        await other.flush(scene.batch(scene.writes(tasks[0], outcomes[0]), writer="wr_other"), scene.now)
+        twin = flushing(scene, tasks[1], outcomes[1])
+        assert await other.see_blocked(twin)
+        await other.commit()
+        [verdict] = await ended(twin)
+        assert verdict.refusals == ()
+    [row] = (await scene.store.dump())["provider_waits"]
+    assert row["until_at"] == scene.now + 9 * SECOND
 
 
 # ── sessions ─────────────────────────────────────────────────────────────────────────────────────
@@ -859,8 +1207,22 @@ async def test_nobody_who_only_reads_waits(place: Place) -> None:
     claimed, key = await unknown(scene)
     ref = TaskRef(tenant=claimed.tenant, task=claimed.task)
     await scene.submit(announce=True)
+    await scene.called(claimed, business=INVOICE)
     async with rival(place.url) as other:
-        for table in ("tasks", "inputs", "leases", "operations", "events", "sessions", "outbox", "queue"):
+        for table in (
+            "tasks",
+            "inputs",
+            "leases",
+            "operations",
+            "events",
+            "sessions",
+            "outbox",
+            "queue",
+            "unsettled",
+            "business_keys",
+            "pauses",
+            "audit",
+        ):
             await other.run(f"select from outlast.{table} for update")
         for reading in (
             store.load([claimed]),
@@ -871,6 +1233,10 @@ async def test_nobody_who_only_reads_waits(place: Place) -> None:
             store.list_operations(OperationFilter(tenant=claimed.tenant, task=claimed.task)),
             store.list_operations(OperationFilter(tenant=claimed.tenant, state="unknown")),
             store.read_evidence(claimed.tenant, claimed.task, key),
+            store.read_open(claimed.tenant, claimed.task, key),
+            store.list_pauses(claimed.tenant),
+            store.read_business_key(claimed.tenant, INVOICE.tool, INVOICE.value),
+            store.read_audit(claimed.tenant),
             store.take_messages(9),
             store.health(),
             store.dump(),

@@ -26,6 +26,7 @@ FENCED = {
     "timers",
     "results",
     "outbox",
+    "business_keys",
 }
 """Tables whose rows belong to a task that somebody may hold a lease of."""
 
@@ -57,7 +58,7 @@ def functions() -> dict[str, Function]:
 
 FUNCTIONS = functions()
 CALLED = re.compile(r"\bperform outlast\.(\w+)\(")
-UNDER_A_LOCK = {"fail_task", "end_attempt", "add_evidence"}
+UNDER_A_LOCK = {"fail_task", "end_attempt", "add_evidence", "settle_keys", "give_up_keys"}
 """Functions that write under a lock which their caller has taken."""
 
 WRITERS = {
@@ -72,6 +73,8 @@ LOCKS = {
     "sweep": "for no key update of t skip locked",
     "settle": "perform outlast.lock_heads(",
     "note": "perform outlast.lock_heads(",
+    "claim_open": "for no key update of t skip locked",
+    "postpone": "perform outlast.lock_heads(",
     "reconcile": "for no key update",
 }
 """How each function that writes for tasks locks their heads."""
@@ -138,7 +141,7 @@ def test_whoever_gives_or_takes_a_lease_raises_the_epoch(name: str) -> None:
     assert ".epoch + 1" in body
 
 
-@pytest.mark.parametrize("name", ["renew", "retire", "sweep", "claim"])
+@pytest.mark.parametrize("name", ["renew", "retire", "sweep", "claim", "claim_open"])
 def test_whoever_judges_a_session_has_its_row(name: str) -> None:
     assert re.search(
         r"from outlast\.sessions s where .*?for (?:no key update|update|key share)", FUNCTIONS[name].body
@@ -147,9 +150,9 @@ def test_whoever_judges_a_session_has_its_row(name: str) -> None:
 
 def test_the_clock_that_judges_is_read_after_the_lock() -> None:
     """In one statement the snapshot would be older than the lock."""
-    for name in ("flush", "settle", "renew"):
+    for name in ("flush", "settle", "note", "postpone", "renew"):
         body = FUNCTIONS[name].body
-        lock = body.index("for no key update" if name != "settle" else LOCKS["settle"])
+        lock = body.index(LOCKS.get(name, "for no key update"))
         clock = body.index("coalesce(p_now, outlast.clock_us())")
         assert lock < clock, name
         assert ";" in body[lock:clock], name
@@ -185,6 +188,8 @@ CHANGES_OPERATIONS = {
     "lose_operation": "state = 'running'",
     "reopen_operation": "state = 'failed'",
     "settle_operation": "state = 'unknown'",
+    "take_open_turn": "turn = :turn and state = 'unknown'",
+    "contradict_operation": "state in ('succeeded', 'failed')",
 }
 """What each statement that changes an operation compares."""
 

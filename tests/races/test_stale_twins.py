@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 from tests.races.twins import BUILD, ENTRIES, LOSSES
 
-from outlast.store.records import Publication, SessionRenewal, Settled, TakeTurn
+from outlast.store.reconciling import OpenItem, OpenRequest, Postponement
+from outlast.store.records import Claimed, Evidence, Publication, SessionRenewal, Settled, TakeTurn
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene, changed
 
@@ -182,6 +183,149 @@ async def _a_settlement_of_what_is_settled(scene: Scene) -> None:
     twin = scene.settlement(claimed, key, "did_not_happen", forced=True)
     answer = await nothing_changes(scene, lambda: scene.store.settle([twin], now=scene.now))
     assert answer == [Settled(kind="conflict", state="succeeded")]
+
+
+async def unknown(scene: Scene) -> tuple[Claimed, str]:
+    """Have an unknown operation that waits for a settler."""
+    claimed = await scene.running()
+    key = await scene.called(claimed, "unknown", name="look")
+    await scene.write(claimed, scene.release())
+    return claimed, key
+
+
+async def taken(scene: Scene, session: str | None = None) -> list[OpenItem]:
+    """Take what is open, for a while."""
+    session = session or await scene.session(HOUR)
+    request = OpenRequest(session=session, tools=("look",), limit=9, lease_us=20 * SECOND)
+    return await scene.store.claim_open(request, now=scene.now)
+
+
+def back(item: OpenItem) -> Postponement:
+    """Put an item back under the turn that it was taken with."""
+    operation = item.operation
+    return Postponement(
+        tenant=operation.tenant,
+        task=operation.task,
+        key=operation.key,
+        turn=operation.turn,
+        ask_in_us=SECOND,
+        unusable=True,
+        why="late",
+    )
+
+
+@stale("claim_open")
+async def _a_look_of_a_swept_session(scene: Scene) -> None:
+    session = await scene.session()
+    await unknown(scene)
+    scene.pass_time(61 * SECOND)
+    await scene.sweep()
+    assert await nothing_changes(scene, lambda: taken(scene, session)) == []
+
+
+@stale("claim_open")
+async def _a_look_of_a_retired_session(scene: Scene) -> None:
+    session = await scene.session()
+    await unknown(scene)
+    await scene.store.retire(session)
+    assert await nothing_changes(scene, lambda: taken(scene, session)) == []
+
+
+@stale("claim_open")
+async def _a_look_at_what_somebody_has_taken(scene: Scene) -> None:
+    session = await scene.session()
+    await unknown(scene)
+    await taken(scene)
+    assert await nothing_changes(scene, lambda: taken(scene, session)) == []
+
+
+@stale("claim_open")
+async def _a_look_at_what_a_worker_has(scene: Scene) -> None:
+    session = await scene.session()
+    claimed, _ = await unknown(scene)
+    await scene.claim_task(claimed)
+    assert await nothing_changes(scene, lambda: taken(scene, session)) == []
+
+
+@stale("claim_open")
+async def _a_look_at_what_is_settled(scene: Scene) -> None:
+    session = await scene.session()
+    claimed, key = await unknown(scene)
+    await scene.store.settle([scene.settlement(claimed, key)], now=scene.now)
+    assert await nothing_changes(scene, lambda: taken(scene, session)) == []
+
+
+@stale("postpone")
+async def _a_postponement_of_what_another_settler_took(scene: Scene) -> None:
+    await unknown(scene)
+    [item] = await taken(scene)
+    scene.pass_time(20 * SECOND)
+    await taken(scene)
+    answer = await nothing_changes(scene, lambda: scene.store.postpone([back(item)], now=scene.now))
+    assert answer == [False]
+
+
+@stale("postpone")
+async def _a_postponement_of_what_a_worker_took(scene: Scene) -> None:
+    claimed, key = await unknown(scene)
+    [item] = await taken(scene)
+    worker = await scene.claim_task(claimed)
+    await scene.write(worker, TakeTurn(key=key, attempt=1, turn=item.operation.turn))
+    answer = await nothing_changes(scene, lambda: scene.store.postpone([back(item)], now=scene.now))
+    assert answer == [False]
+
+
+@stale("postpone")
+async def _a_postponement_of_what_is_settled(scene: Scene) -> None:
+    claimed, key = await unknown(scene)
+    [item] = await taken(scene)
+    await scene.store.settle([scene.settlement(claimed, key)], now=scene.now)
+    answer = await nothing_changes(scene, lambda: scene.store.postpone([back(item)], now=scene.now))
+    assert answer == [False]
+
+
+@stale("postpone")
+async def _a_postponement_that_was_made(scene: Scene) -> None:
+    await unknown(scene)
+    [item] = await taken(scene)
+    await scene.store.postpone([back(item)], now=scene.now)
+    scene.pass_time(SECOND)
+    answer = await nothing_changes(scene, lambda: scene.store.postpone([back(item)], now=scene.now))
+    assert answer == [True]
+
+
+@stale("settle")
+async def _a_settlement_by_a_settler_whose_time_is_over(scene: Scene) -> None:
+    claimed, key = await unknown(scene)
+    [item] = await taken(scene)
+    scene.pass_time(20 * SECOND)
+    await taken(scene)
+    settlement = scene.settlement(claimed, key, by="settler", turn=item.operation.turn)
+    answer = await nothing_changes(scene, lambda: scene.store.settle([settlement], now=scene.now))
+    assert answer == [Settled(kind="conflict", state="unknown")]
+
+
+@stale("note")
+async def _a_contradiction_of_an_attempt_that_was_followed_by_another(scene: Scene) -> None:
+    """It is kept, and that is all."""
+    claimed = await scene.running()
+    intent = scene.intent()
+    await scene.write(claimed, intent)
+    await scene.write(claimed, await scene.outcome(claimed, intent.key, "planned"))
+    await scene.write(claimed, replace(intent, attempt=1, turn=2))
+    await scene.write(claimed, await scene.outcome(claimed, intent.key, "failed"))
+    late = Evidence(
+        tenant=claimed.tenant,
+        task=claimed.task,
+        key=intent.key,
+        attempt=1,
+        source="late",
+        data="{}",
+        says="happened",
+    )
+    before = await scene.store.dump()
+    await scene.store.note([late], now=scene.now)
+    assert set(changed(before, await scene.store.dump())) == {"evidence"}
 
 
 @stale("sweep")

@@ -34,7 +34,20 @@ VERBS: frozenset[str] = frozenset(
 """Every verb and view of the contract."""
 
 FENCED = frozenset(
-    {"submit", "renew", "retire", "claim", "reconcile", "flush", "settle", "sweep", "confirm_messages"}
+    {
+        "submit",
+        "renew",
+        "retire",
+        "claim",
+        "reconcile",
+        "flush",
+        "settle",
+        "note",
+        "claim_open",
+        "postpone",
+        "sweep",
+        "confirm_messages",
+    }
 )
 """Verbs that write what a late comer could spoil: each has stale and blocked twins."""
 
@@ -42,7 +55,8 @@ UNFENCED = {
     "open": "no rows",
     "close": "no rows",
     "migrate": "the schema, under a lock of its own: test_schema_race",
-    "note": "append-only, needs no lease and changes no state",
+    "pause": "one row by its name; whoever comes later overwrites it, and the trail keeps both",
+    "resume": "one row by its name; only the one that finds it says so",
     "load": "reads",
     "take_messages": "reads",
     "read_tasks": "reads",
@@ -51,6 +65,10 @@ UNFENCED = {
     "read_attempts": "reads",
     "list_operations": "reads",
     "read_evidence": "reads",
+    "read_open": "reads",
+    "list_pauses": "reads",
+    "read_business_key": "reads",
+    "read_audit": "reads",
     "health": "reads",
     "dump": "reads",
 }

@@ -32,11 +32,11 @@ _VERDICTS = {
     "x": Flushed(kind="stale"),
 }
 
-_WIDTHS = (3, 5, 15, 11, 1, 3, 7, 16, 3, 9, 7, 10, 4)
-"""Columns of heads, events, records, outcomes, senders that are gone, waits, turns, intents, those that honour a
-wait, those that want a business key, notes, ends, keys to open again."""
+_WIDTHS = (3, 5, 15, 11, 1, 3, 8, 16, 3, 9, 7, 10, 4)
+"""Columns of heads, events, records, outcomes, senders that are gone, waits, turns, intents, those that
+honour waits, those that want a business key, notes, ends, keys to open again."""
 ARGUMENTS = 4 + sum(_WIDTHS)
-"""How many arguments ``outlast.flush`` takes."""
+"""How many arguments ``outlast.flush`` takes; a function of PostgreSQL takes at most 100."""
 
 
 def encode(batch: Batch, now: int | None) -> list[Any]:
@@ -122,7 +122,9 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                     added = entry.events
                 case TakeTurn():
                     wave = _wave(levels, entry.key, _TURN)
-                    turns.append((place, wave, tenant, task, entry.key, entry.attempt, entry.turn))
+                    turns.append(
+                        (place, wave, tenant, task, entry.key, entry.attempt, entry.turn, entry.reason)
+                    )
                     added = entry.events
                 case Note():
                     notes.append((place, tenant, task, entry.key, entry.attempt, entry.source, entry.data))

@@ -160,6 +160,9 @@ class TestOperationGuards:
             backdoor,
             f"update operations set result = 'other' where {here}",
             f"update operations set error = 'other' where {here}",
+            # Evidence against it takes nothing of the record away.
+            f"update operations set state = 'unknown', result = 'other' where {here}",
+            f"update operations set state = 'unknown', error = 'other' where {here}",
             *(
                 f"update operations set state = '{other}' where {here}"
                 for other in OPERATION.states

@@ -98,10 +98,10 @@ class TestOpenState:
     async def test_a_turn_from_running_says_nothing_of_the_sender(self, scene: Scene) -> None:
         claimed = await scene.running()
         key = await scene.called(claimed)
-        await scene.write(claimed, TakeTurn(key=key, attempt=1, turn=1))
+        await scene.write(claimed, TakeTurn(key=key, attempt=1, turn=1, reason="no answer"))
         state = await state_of(scene, claimed, key)
         assert state == OpenState(
-            since=scene.now, asked=0, unusable=0, ask_at=scene.now, sender_gone=False, why=""
+            since=scene.now, asked=0, unusable=0, ask_at=scene.now, sender_gone=False, why="no answer"
         )
 
     async def test_a_turn_of_an_unknown_one_changes_nothing_of_its_place(self, scene: Scene) -> None:

@@ -29,7 +29,7 @@ create function outlast.flush(
     w_place bigint[], w_provider text[], w_us bigint[],
     -- turns
     t_place bigint[], t_wave integer[], t_tenant text[], t_task text[], t_key text[], t_attempt integer[],
-    t_turn integer[],
+    t_turn integer[], t_reason text[],
     -- intents
     i_place bigint[], i_wave integer[], i_tenant text[], i_task text[], i_key text[], i_position integer[],
     i_kind text[], i_name text[], i_request text[], i_decision text[], i_effect text[], i_arguments text[],
@@ -258,15 +258,15 @@ begin
             with done as (
                 update outlast.operations o
                    set state = 'unknown', turn = o.turn + 1
-                  from unnest(t_place, t_wave, t_tenant, t_task, t_key, t_attempt, t_turn)
-                       as x (place, wave, tenant, task, key, attempt, turn)
+                  from unnest(t_place, t_wave, t_tenant, t_task, t_key, t_attempt, t_turn, t_reason)
+                       as x (place, wave, tenant, task, key, attempt, turn, reason)
                  where h_ok[x.place >> 20] and x.wave = v_wave
                    and o.tenant = x.tenant and o.task = x.task and o.key = x.key
                    and o.attempt = x.attempt and o.turn = x.turn and o.state in ('running', 'unknown')
-                returning x.place, o.tenant, o.task, o.key
+                returning x.place, o.tenant, o.task, o.key, x.reason
             ), opened as (
-                insert into outlast.unsettled (tenant, task, key, since, ask_at)
-                select d.tenant, d.task, d.key, v_now, v_now from done d
+                insert into outlast.unsettled (tenant, task, key, since, ask_at, why)
+                select d.tenant, d.task, d.key, v_now, v_now, d.reason from done d
                 on conflict do nothing
             )
             select coalesce(array_agg(d.place), '{}') into v_places from done d;
