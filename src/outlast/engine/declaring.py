@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import string
 from collections.abc import Callable
 from typing import Any, Literal, TypedDict, cast
 
+from outlast.core import ids
 from outlast.core.durations import Duration, microseconds
 from outlast.core.operation import Effect
 from outlast.core.retry import Backoff
@@ -56,7 +58,7 @@ def tool_spec(function: Callable[..., Any], options: ToolOptions) -> ToolSpec:
     kept."""
     # None is as good as not said, for callers that decide option by option.
     options = cast(ToolOptions, {option: value for option, value in options.items() if value is not None})
-    name = options.get("name") or function.__name__
+    name = ids.check_name(options.get("name") or function.__name__, "tool name")
     what = f"tool {name}"
     effect = options.get("effect", "manual")
     unknown = set(options) - set(ToolOptions.__annotations__)
@@ -72,6 +74,10 @@ def tool_spec(function: Callable[..., Any], options: ToolOptions) -> ToolSpec:
         raise ConfigurationError(f"{what} is queryable: say with find= how an effect is looked up")
     signature = Signature.of(function, skip=1, owner=what)
     find, requires = options.get("find"), options.get("requires")
+    for option in ("find", "requires", "list_effects"):
+        given = options.get(option)
+        if given is not None and not inspect.iscoroutinefunction(given):
+            raise ConfigurationError(f"{what}: {option} must be an async function")
     return ToolSpec(
         name=name,
         version=options.get("version", "1"),
@@ -79,7 +85,7 @@ def tool_spec(function: Callable[..., Any], options: ToolOptions) -> ToolSpec:
         function=function,
         signature=signature,
         find=find,
-        find_signature=None if find is None else Signature.of(find, skip=1, owner=f"find of {what}"),
+        find_signature=None if find is None else _beside(signature, find, skip=1, owner=f"find of {what}"),
         key_window_us=_duration(options.get("key_window"), "key_window"),
         visible_within_us=_duration(options.get("visible_within"), "visible_within", zero=True),
         list_effects=options.get("list_effects"),
@@ -87,11 +93,20 @@ def tool_spec(function: Callable[..., Any], options: ToolOptions) -> ToolSpec:
         requires=requires,
         requires_signature=None
         if requires is None
-        else Signature.of(requires, skip=0, owner=f"requires of {what}"),
-        provider=options.get("provider", name),
+        else _beside(signature, requires, skip=0, owner=f"requires of {what}"),
+        provider=ids.check_name(options.get("provider", name), f"provider of {what}"),
         timeout_us=microseconds(options.get("timeout", "30s"), what="timeout"),
         retry=options.get("retry", DEFAULT_TOOL_BACKOFF),
     )
+
+
+def _beside(tool: Signature, function: Callable[..., Any], *, skip: int, owner: str) -> Signature:
+    """Read the signature of a function that is given some of a tool's arguments by name."""
+    signature = Signature.of(function, skip=skip, owner=owner)
+    for name, field in signature.model.model_fields.items():
+        if field.is_required() and name not in tool.names and tool.model.model_config["extra"] != "allow":
+            raise ConfigurationError(f"{owner}: {name!r} is no parameter of the tool")
+    return signature
 
 
 def _duration(value: Duration | None, what: str, *, zero: bool = False) -> int | None:
@@ -105,7 +120,10 @@ def _business(what: str, signature: Signature, options: ToolOptions) -> Business
         if alone:
             raise ConfigurationError(f"{what}: {alone[0]}= needs a business_key=")
         return None
-    fields = [field for _, field, _, _ in string.Formatter().parse(template) if field is not None]
+    try:
+        fields = [field for _, field, _, _ in string.Formatter().parse(template) if field is not None]
+    except ValueError as error:
+        raise ConfigurationError(f"{what}: business_key {template!r}: {error}") from None
     strangers = [field for field in fields if field not in signature.names]
     if not fields or strangers:
         raise ConfigurationError(
@@ -114,9 +132,16 @@ def _business(what: str, signature: Signature, options: ToolOptions) -> Business
         )
     if "on_repeat" in options and "once" not in options:
         raise ConfigurationError(f"{what}: on_repeat= needs once=")
+    _one_of(what, "lock", options.get("lock"), "wait", "refuse")
+    _one_of(what, "on_repeat", options.get("on_repeat"), "first", "ask")
     return BusinessRule(
         template=template,
         once_us=_duration(options.get("once"), "once"),
         waits=options.get("lock", "wait") == "wait",
         first=options.get("on_repeat", "first") == "first",
     )
+
+
+def _one_of(what: str, option: str, value: str | None, *allowed: str) -> None:
+    if value is not None and value not in allowed:
+        raise ConfigurationError(f"{what}: {option}= is {' or '.join(map(repr, allowed))}, not {value!r}")
