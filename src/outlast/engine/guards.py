@@ -16,7 +16,6 @@ from typing import Any
 
 from outlast.core import ids, values
 from outlast.core.outcome import Succeeded
-from outlast.core.settle import Plan
 from outlast.engine import settling
 from outlast.engine.operation import HeldBack, Operation
 from outlast.engine.run import Run
@@ -80,8 +79,7 @@ async def refuse(run: Run, operation: Operation, reason: str, message: str) -> H
     """End a call that was not made as refused; one whose earlier attempt is open is left to a person
     instead."""
     if operation.state == "unknown":
-        operation.resend = None
-        await settling.put_back(run, operation, Plan(action="person", why=message), unusable=False)
+        await settling.leave_to_a_person(run, operation, message)
         return HeldBack(why=message, wait_s=None)
     error = failure(ToolRejected.code, message, reason=reason, retryable=False)
     _record(run, operation, "failed", None, error, "operation.failed", reason=reason)
@@ -113,7 +111,7 @@ async def _ask_person(run: Run, operation: Operation, holder: KeyHolder) -> Held
     why = f"operation {owner} has done this already; is it to be done again?"
     if operation.state != "unknown":
         await settling.still_unknown(run, operation, why)
-    await settling.put_back(run, operation, Plan(action="person", why=why), unusable=False)
+    await settling.leave_to_a_person(run, operation, why)
     return HeldBack(why=why, wait_s=None)
 
 

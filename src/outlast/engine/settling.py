@@ -251,6 +251,16 @@ async def put_back(run: Run, operation: Operation, decided: Plan, *, unusable: b
         raise Outpaced(f"operation {operation.key} was settled by somebody else")
 
 
+async def leave_to_a_person(run: Run, operation: Operation, why: str) -> None:
+    """Leave an unknown that is not sent again to a person. Raises LeaseLost, Outpaced.
+
+    The settler may have taken it while the worker waited to send: the next turn refuses what it decides.
+    """
+    operation.resend = None
+    await _take_turn(run, operation)
+    await put_back(run, operation, Plan(action="person", why=why), unusable=False)
+
+
 def resent(run: Run, operation: Operation, why: str) -> RecordOutcome:
     """Make the record that puts an unknown back to planned, for the intent after it in the same batch."""
     _told(run, operation, "send_again")
