@@ -1,0 +1,427 @@
+"""What holds a call back before its intent: preconditions, switches, shared waits, business keys."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+from tests.engine.house import House
+
+from outlast import TaskContext, ToolCall
+from outlast.app import TaskHandle
+from outlast.core.retry import Backoff
+from outlast.engine import guards
+from outlast.errors import InvalidKey, ToolFailed, ToolRejected
+from outlast.store.reconciling import EVERY_TENANT
+from outlast.testing.recorder import Call, Recorder, Rule
+
+QUICK = Backoff(base_s=0.02, max_s=0.16, jitter_s=0, attempts=6)
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look again soon whether a call may be made."""
+    monkeypatch.setattr(guards, "PAUSED_S", 0.1)
+    monkeypatch.setattr(guards, "KEY_HELD_S", (0.05,))
+
+
+def register(house: House, recorder: Recorder, **options: Any) -> Any:
+    """Register a tool over the ticket service, and an agent that calls it once."""
+
+    async def create(call: ToolCall, employee: str, invoice: str, amount: str = "118.50") -> dict[str, Any]:
+        reply = await call.http.post(f"{recorder.url}/tickets", json={"invoice": invoice, "amount": amount})
+        answer: dict[str, Any] = reply.json()
+        return answer
+
+    given = {"effect": "idempotent", "timeout": 5.0, "retry": QUICK, **options}
+    tool = house.app.tool(name="create", **given)(create)
+
+    @house.app.agent
+    async def files(task: TaskContext, invoice: str = "INV-102", employee: str = "ada") -> Any:
+        try:
+            ticket = await task.call(tool, employee, invoice)
+        except ToolRejected as error:
+            return f"declined: {error.reason}: {error}"
+        except ToolFailed as error:
+            return f"failed: {error.reason}"
+        return ticket["id"]
+
+    return files
+
+
+async def posts(recorder: Recorder) -> list[Call]:
+    return [call for call in await recorder.log() if call.method == "POST"]
+
+
+async def unknown(house: House, handle: TaskHandle) -> str:
+    """Wait until a task's call waits for a person; answer its operation."""
+    await house.waits(handle, "reconciliation")
+    return f"{handle.id}:create#1"
+
+
+# -- business keys -------------------------------------------------------------------------------------------
+
+ABOUT = {"business_key": "{employee}/{invoice}"}
+
+
+async def test_a_second_call_waits_until_the_first_has_an_outcome(house: House, recorder: Recorder) -> None:
+    files = register(house, recorder, **ABOUT)
+    await recorder.hold("first")
+    first = await house.submit(files)
+    house.start()
+    await recorder.wait_for(held="first")
+    second = await house.submit(files)
+    other = await house.submit(files, invoice="INV-103")
+    # Another key is free, whatever waits behind this one.
+    assert (await house.ended(other)).state == "succeeded"
+    await house.waits(second, "timer")
+    assert [call.key for call in await posts(recorder)] == [f"{first.id}:create#1", f"{other.id}:create#1"]
+    assert (await house.operations(first))["create#1"].business_key == "ada/INV-102"
+    await recorder.release("first")
+    views = [await house.ended(handle) for handle in (first, second)]
+    # A lock is no more than a lock: one after the other, both are made.
+    assert len({view.result for view in views}) == 2
+    before, _, after = await posts(recorder)
+    assert before.ended_at is not None
+    assert after.arrived_at >= before.ended_at
+    assert await house.violations(recorder) == []
+
+
+async def test_a_second_call_is_refused_where_the_tool_says_so(house: House, recorder: Recorder) -> None:
+    files = register(house, recorder, lock="refuse", **ABOUT)
+    await recorder.hold("first")
+    first = await house.submit(files)
+    house.start()
+    await recorder.wait_for(held="first")
+    second = await house.run(files)
+    assert second.result == (
+        f"declined: business_key: operation {first.id}:create#1 is doing this (ada/INV-102)"
+    )
+    assert (await house.operations(second))["create#1"].attempt == 0
+    await recorder.release("first")
+    assert (await house.ended(first)).state == "succeeded"
+    assert (await house.run(files)).result.startswith("R-")
+    assert await house.violations(recorder) == []
+
+
+async def test_two_tasks_and_one_invoice_are_one_ticket(house: House, recorder: Recorder) -> None:
+    files = register(house, recorder, once="24h", **ABOUT)
+    house.start()
+    house.start()
+    handles = [await house.submit(files) for _ in range(6)]
+    results = {(await house.ended(handle)).result for handle in handles}
+    (ticket,) = await recorder.tickets()
+    assert results == {ticket["id"]}
+    assert len(await posts(recorder)) == 1
+    settled_by = [(await house.operations(handle))["create#1"].settled_by for handle in handles]
+    assert len(settled_by) == 6
+    assert await house.violations(recorder) == []
+
+
+async def test_a_model_that_asks_again_under_a_new_call_id_makes_no_second_ticket(
+    house: House, recorder: Recorder
+) -> None:
+    register(house, recorder, once="24h", **ABOUT)
+
+    @house.app.agent
+    async def asks_twice(task: TaskContext) -> list[str]:
+        tickets = [
+            await task.call("create", "ada", "INV-102", key=call_id) for call_id in ("call_1", "call_2")
+        ]
+        return [ticket["id"] for ticket in tickets]
+
+    view = await house.run(asks_twice)
+    (ticket,) = await recorder.tickets()
+    assert view.result == [ticket["id"]] * 2
+    assert [call.key for call in await posts(recorder)] == [f"{view.id}:call_1"]
+    answered = (await house.operations(view))["call_2"]
+    assert (answered.state, answered.attempt) == ("succeeded", 0)
+    assert await house.violations(recorder) == []
+
+
+async def test_a_success_stands_no_longer_than_it_was_said(house: House, recorder: Recorder) -> None:
+    files = register(house, recorder, once=0.3, **ABOUT)
+    first = await house.run(files)
+    operation = (await house.operations(first))["create#1"]
+    assert (await house.run(files)).result == first.result
+    while await house.store.read_business_key("default", "create", "ada/INV-102") is not None:
+        await house.run(files)
+    assert (await house.run(files)).result != first.result
+    assert operation.business_key == "ada/INV-102"
+
+
+@pytest.mark.parametrize(("verdict", "sent"), [("send_again", 2), ("happened", 1), ("did_not_happen", 1)])
+async def test_a_person_is_asked_about_a_repeat(
+    house: House, recorder: Recorder, verdict: Any, sent: int
+) -> None:
+    files = register(house, recorder, once="24h", on_repeat="ask", **ABOUT)
+    first = await house.run(files)
+    second = await house.submit(files)
+    name = await unknown(house, second)
+    place = await house.place(name)
+    assert place is not None
+    assert place.ask_at is None
+    assert place.why == f"operation {first.id}:create#1 has done this already; is it to be done again?"
+    assert len(await posts(recorder)) == 1
+    more = {"result": {"id": first.result}} if verdict == "happened" else {"forced": True}
+    await house.app.operations.settle(name, verdict, reason="asked them", by="kim", **more)
+    view = await house.ended(second)
+    assert len(await posts(recorder)) == sent
+    if verdict == "send_again":
+        assert view.result == (await recorder.tickets())[1]["id"]
+    elif verdict == "happened":
+        assert view.result == first.result
+    else:
+        assert view.result == "failed: did_not_happen"
+    assert await house.violations(recorder) == []
+
+
+async def test_an_unknown_keeps_its_key_until_it_is_settled(house: House, recorder: Recorder) -> None:
+    files = register(house, recorder, effect="manual", once="24h", **ABOUT)
+    await recorder.plan(Rule.act_then_reset())
+    first = await house.submit(files)
+    house.start()
+    name = await unknown(house, first)
+    second = await house.submit(files)
+    await house.waits(second, "timer")
+    (ticket,) = await recorder.tickets()
+    await house.app.operations.settle(name, "happened", reason="seen", by="kim", result=ticket)
+    assert (await house.ended(second)).result == ticket["id"]
+    assert len(await posts(recorder)) == 1
+    assert await house.violations(recorder) == []
+
+
+@pytest.mark.parametrize("how", ["declined", "settled"])
+async def test_a_call_that_did_not_happen_gives_its_key_up(
+    house: House, recorder: Recorder, how: str
+) -> None:
+    files = register(house, recorder, effect="manual", once="24h", **ABOUT)
+    await recorder.plan(Rule.refuse(422) if how == "declined" else Rule.reset_before_acting())
+    first = await house.submit(files)
+    house.start()
+    if how == "settled":
+        name = await unknown(house, first)
+        await house.app.operations.settle(name, "did_not_happen", reason="no", by="kim", forced=True)
+    assert not (await house.ended(first)).result.startswith("R-")
+    assert (await house.run(files)).result == (await recorder.tickets())[0]["id"]
+
+
+async def test_keys_are_a_tenants_own(house: House, recorder: Recorder) -> None:
+    files = register(house, recorder, once="24h", **ABOUT)
+    house.start()
+    results = set()
+    for tenant in ("acme", "bolt"):
+        handle = await house.app.submit(files, {}, tenant=tenant)
+        results.add(await handle.result(20))
+    assert len(results) == 2
+
+
+async def test_a_key_that_breaks_the_rules_of_keys_is_refused_before_anything_is_sent(
+    house: House, recorder: Recorder
+) -> None:
+    register(house, recorder, once="24h", **ABOUT)
+
+    @house.app.agent
+    async def careless(task: TaskContext) -> str:
+        try:
+            await task.call("create", "ada", "x" * 300)
+        except InvalidKey as error:
+            return str(error)
+        return "not reached"
+
+    assert "business key has 304 characters" in (await house.run(careless)).result
+    assert await recorder.log() == []
+
+
+# -- preconditions -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("the budget is used up", "the budget is used up"),
+        (False, "its precondition is not met"),
+        (None, "its precondition is not met"),
+        (1, "its precondition is not met"),
+        ("", "its precondition is not met"),
+        (RuntimeError("away"), "its precondition could not be checked: RuntimeError: away"),
+    ],
+    ids=["text", "false", "none", "one", "empty", "raises"],
+)
+async def test_an_unmet_precondition_declines_the_call(
+    house: House, recorder: Recorder, answer: Any, said: str
+) -> None:
+    async def requires(invoice: str) -> Any:
+        assert invoice == "INV-102"
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    files = register(house, recorder, requires=requires)
+    view = await house.run(files)
+    assert view.result == f"declined: precondition: not started: {said}"
+    operation = (await house.operations(view))["create#1"]
+    assert (operation.state, operation.attempt, operation.intent_at) == ("failed", 0, None)
+    assert await recorder.log() == []
+    assert await house.violations(recorder) == []
+
+
+async def test_a_met_precondition_is_asked_before_each_attempt(house: House, recorder: Recorder) -> None:
+    asked: list[str] = []
+
+    async def requires(employee: str, amount: str) -> bool:
+        asked.append(f"{employee} {amount} after {len(await posts(recorder))}")
+        return True
+
+    files = register(house, recorder, requires=requires)
+    await recorder.plan(Rule.refuse(503), Rule.refuse(503))
+    assert (await house.run(files)).state == "succeeded"
+    assert asked == [f"ada 118.50 after {sent}" for sent in range(3)]
+
+
+async def test_a_precondition_that_is_unmet_before_a_resend_leaves_the_unknown_to_a_person(
+    house: House, recorder: Recorder
+) -> None:
+    asked = itertools.count(1)
+
+    async def requires() -> Any:
+        return True if next(asked) == 1 else "the budget is used up"
+
+    files = register(house, recorder, requires=requires)
+    await recorder.plan(Rule.act_then_reset())
+    handle = await house.submit(files)
+    house.start()
+    name = await unknown(house, handle)
+    place = await house.place(name)
+    assert place is not None
+    assert (place.ask_at, place.why) == (None, "not started: the budget is used up")
+    assert len(await posts(recorder)) == 1
+    assert (await house.operations(handle))["create#1"].state == "unknown"
+
+
+# -- switches ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scope", "tenant"),
+    [("tool:create", "default"), ("all", "default"), ("tool:create", EVERY_TENANT), ("all", EVERY_TENANT)],
+)
+async def test_a_switch_holds_new_calls_and_lets_them_go(
+    house: House, recorder: Recorder, scope: str, tenant: str
+) -> None:
+    files = register(house, recorder)
+    await recorder.hold("under way")
+    going = await house.submit(files)
+    house.start()
+    await recorder.wait_for(held="under way")
+    await house.app.pauses.set(scope, reason="wrong cost centre", by="kim", tenant=tenant)
+    held = await house.submit(files)
+    await house.waits(held, "timer")
+    # What is under way goes on.
+    await recorder.release("under way")
+    assert (await house.ended(going)).state == "succeeded"
+    assert len(await posts(recorder)) == 1
+    assert [pause.scope for pause in await house.app.pauses.list()] == [scope]
+    assert await house.app.pauses.clear(scope, reason="corrected", by="kim", tenant=tenant)
+    assert not await house.app.pauses.clear(scope, reason="corrected", by="kim", tenant=tenant)
+    assert (await house.ended(held)).state == "succeeded"
+    trail = [(row.who, row.what, row.reason) for row in await house.app.pauses.audit(tenant=tenant)]
+    assert trail == [
+        ("kim", f"pause:{scope}", "wrong cost centre"),
+        ("kim", f"resume:{scope}", "corrected"),
+    ]
+    assert await house.violations(recorder) == []
+
+
+async def test_a_switch_holds_nobody_else(house: House, recorder: Recorder) -> None:
+    files = register(house, recorder)
+    await house.app.pauses.set("all", reason="r", by="kim", tenant="acme")
+    await house.app.pauses.set("tool:another", reason="r", by="kim")
+    assert (await house.run(files)).state == "succeeded"
+
+
+async def test_a_paused_resend_stays_in_the_queue_and_is_made_afterwards(
+    house: House, recorder: Recorder
+) -> None:
+    files = register(house, recorder)
+    await recorder.hold("first", Rule.act_then_reset())
+    handle = await house.submit(files)
+    house.start()
+    await recorder.wait_for(held="first")
+    await house.app.pauses.set("all", reason="r", by="kim")
+    await recorder.release("first")
+    await house.waits(handle, "timer")
+    (queued,) = await house.app.operations.list(state="unknown")
+    assert queued.id == f"{handle.id}:create#1"
+    await house.app.pauses.clear("all", reason="r", by="kim")
+    assert (await house.ended(handle)).result == (await recorder.tickets())[0]["id"]
+    assert len(await posts(recorder)) == 2
+    assert await house.violations(recorder) == []
+
+
+# -- shared waits --------------------------------------------------------------------------------------------
+
+
+async def test_nobody_calls_a_provider_that_asked_to_be_left_alone(house: House, recorder: Recorder) -> None:
+    files = register(house, recorder, provider="tickets")
+
+    @house.app.tool(effect="idempotent", provider="tickets", retry=QUICK)
+    async def withdraw(call: ToolCall, ticket: str) -> None:
+        await call.http.post(f"{recorder.url}/tickets/{ticket}/withdraw", json={})
+
+    @house.app.agent
+    async def withdraws(task: TaskContext, ticket: str) -> None:
+        await task.call(withdraw, ticket)
+
+    ticket = (await house.run(files)).result
+    house.start()
+    (before,) = await posts(recorder)
+    await recorder.plan(Rule.refuse(429, retry_after="2"))
+    told = await house.submit(files, invoice="INV-103")
+    await recorder.wait_for(calls=2, method="POST", ended=True)
+    await house.waits(told, "timer")
+    # Other tasks, another tool, on either worker: all of them wait.
+    others = [await house.submit(files, invoice=f"INV-{number}") for number in range(4)]
+    others.append(await house.submit(withdraws, ticket=ticket))
+    for handle in (told, *others):
+        assert (await house.ended(handle)).state == "succeeded"
+    _, refused, *later = await posts(recorder)
+    assert before.status == 201
+    assert refused.status == 429
+    assert len(later) == 6
+    assert min(call.arrived_at for call in later) - (refused.ended_at or 0) >= 1.99
+    assert await house.violations(recorder) == []
+
+
+async def test_to_be_told_to_wait_does_not_use_up_the_attempts(house: House, recorder: Recorder) -> None:
+    policy = Backoff(base_s=0.02, max_s=0.02, jitter_s=0, attempts=2, total_s=1.0)
+    files = register(house, recorder, retry=policy)
+    await recorder.plan(*[Rule.refuse(429, retry_after="1")] * 3, Rule.refuse(503))
+    view = await house.run(files)
+    assert view.result == (await recorder.tickets())[0]["id"]
+    sent = await posts(recorder)
+    assert [call.status for call in sent] == [429, 429, 429, 503, 201]
+    waits = [after.arrived_at - (before.ended_at or 0) for before, after in itertools.pairwise(sent)]
+    assert all(wait >= 1.0 for wait in waits[:3])
+
+
+async def test_another_provider_is_called_meanwhile(house: House, recorder: Recorder) -> None:
+    files = register(house, recorder)
+
+    @house.app.tool(effect="read")
+    async def look(call: ToolCall) -> int:
+        return len((await call.http.get(f"{recorder.url}/tickets")).json())
+
+    @house.app.agent
+    async def looks(task: TaskContext) -> int:
+        return int(await task.call(look))
+
+    await recorder.plan(Rule.refuse(429, retry_after="3600"))
+    held = await house.submit(files)
+    house.start()
+    await house.waits(held, "timer")
+    assert (await house.run(looks)).result == 0
+    async with asyncio.timeout(5):
+        assert len(await posts(recorder)) == 1
