@@ -172,7 +172,7 @@ create table outlast.unsettled (
     primary key (tenant, task, key)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off);
 
-create index unsettled_due on outlast.unsettled (ask_at) where ask_at is not null;
+create index unsettled_due on outlast.unsettled (ask_at, tenant, task, key) where ask_at is not null;
 
 create table outlast.evidence (
     tenant text collate "C" not null,

@@ -205,37 +205,48 @@ begin
         return;
     end if;
 
-    -- Lock the heads of what seems due.
+    -- Lock the heads of what seems due. The rows are walked in the order of their index, one head and operation at a
+    -- time: nothing here may be looked for by a scan of the ledger.
     v_now := coalesce(p_now, outlast.clock_us());
     select array_agg(d.tenant), array_agg(d.task), array_agg(d.key)
       into v_tenant, v_task, v_key
       from (select u.tenant, u.task, u.key
               from outlast.unsettled u
-              join outlast.operations o on o.tenant = u.tenant and o.task = u.task and o.key = u.key
-              join outlast.tasks t on t.tenant = u.tenant and t.id = u.task
+             cross join lateral (
+                   select o.name
+                     from outlast.operations o
+                    where o.tenant = u.tenant and o.task = u.task and o.key = u.key and o.name = any(p_tools)
+                    limit 1) o
+             cross join lateral (
+                   select t.id
+                     from outlast.tasks t
+                    where t.tenant = u.tenant and t.id = u.task and t.state <> 'running'
+                      for no key update of t skip locked) t
              where u.ask_at <= v_now and u.claimed_until <= v_now
-               and o.state = 'unknown' and o.name = any(p_tools) and t.state <> 'running'
              order by u.ask_at, u.tenant, u.task, u.key
-             limit p_limit
-               for no key update of t skip locked) d;
+             limit p_limit) d;
     if v_key is null then
         return;
     end if;
 
-    -- Look again, and take them.
+    -- Look again, and take them by their names.
     v_now := coalesce(p_now, outlast.clock_us());
     return query
-    with taken as (
+    with seen as materialized (
+        select x.place, x.tenant, x.task, x.key, t.state in ('succeeded', 'failed', 'cancelled') as task_ended
+          from unnest(v_tenant, v_task, v_key) with ordinality as x (tenant, task, key, place)
+         cross join lateral (
+               select t.state
+                 from outlast.tasks t
+                where t.tenant = x.tenant and t.id = x.task and t.state <> 'running'
+                limit 1) t
+    ), taken as (
         update outlast.unsettled u
            set claimed_until = v_now + p_lease, claimed_by = p_session
-          from unnest(v_tenant, v_task, v_key) with ordinality as x (tenant, task, key, place)
-          join outlast.tasks t on t.tenant = x.tenant and t.id = x.task
-          join outlast.operations o on o.tenant = x.tenant and o.task = x.task and o.key = x.key
+          from seen x
          where u.tenant = x.tenant and u.task = x.task and u.key = x.key
-           and u.ask_at <= v_now and u.claimed_until <= v_now
-           and t.state <> 'running' and o.state = 'unknown'
-        returning x.place, u.tenant, u.task, u.key, u.since, u.asked, u.unusable, u.sender_gone,
-                  t.state in ('succeeded', 'failed', 'cancelled') as task_ended
+           and coalesce(u.ask_at <= v_now, false) and u.claimed_until <= v_now
+        returning x.place, u.tenant, u.task, u.key, u.since, u.asked, u.unusable, u.sender_gone, x.task_ended
     ), turned as (
         update outlast.operations o
            set turn = o.turn + 1
