@@ -16,14 +16,15 @@ from typing import Any, Final
 from typer.main import get_command
 
 import outlast
-from outlast import errors, probes, submitting, telemetry
-from outlast.app import Operations, Outlast, TaskHandle
+from outlast import errors, ledger, probes, submitting, telemetry
+from outlast import views as views_
+from outlast.app import Operations, Outlast, Pauses, TaskHandle
 from outlast.cli.failing import EXIT_CODES
 from outlast.cli.main import app as cli
 from outlast.core import ids, jsontext, operation, outcome, transitions, values
-from outlast.engine import run as attempt
-from outlast.engine import settling
+from outlast.engine import finding, wording
 from outlast.engine.context import TaskContext
+from outlast.engine.declaring import ToolOptions
 from outlast.engine.settings import WorkerSettings
 from outlast.observability.logs import event_name
 from outlast.server import create_app, reading
@@ -264,15 +265,15 @@ def limits() -> str:
          "`value_too_large`"),
         ("levels of objects and arrays in one another", jsontext.MAX_DEPTH, "`unserializable`"),
         ("digits of an integer", f"{values.MAX_INTEGER_DIGITS:,}", "`unserializable`"),
-        ("an idempotency key, a user, a reason, a person's name",
+        ("an idempotency key, a business key, a user, a reason, a person's name",
          f"{ids.MAX_KEY_CHARS} characters, no control characters", "`invalid_key`"),
         ("an operation's key", f"{ids.MAX_OPERATION_KEY_CHARS} printable ASCII characters", "`invalid_key`"),
         ("a name of an agent, tool, pool, tenant or version", names, "`invalid_key`"),
         ("a priority", "-1000 to 1000", "`invalid_request`"),
         ("a length of time", "a hundred years", "`invalid_request`"),
         ("requests of `submit_many` in one transaction", f"{submitting.GROUP:,}", "the next transaction"),
-        ("the text of a recorded error", f"{attempt.MAX_ERROR_TEXT:,} characters", "cut"),
-        ("one question of `find`", f"{settling.FIND_TIMEOUT_S:g} s", "no evidence"),
+        ("the text of a recorded error", f"{wording.MAX_ERROR_TEXT:,} characters", "cut"),
+        ("one question of `find`", f"{finding.FIND_TIMEOUT_S:g} s, or the tool's timeout", "no evidence"),
         ("the body of an answer to `call.http`", f"{http.MAX_ANSWER_BYTES:,} bytes (`max_bytes=`)",
          "unknown, when the call was done"),
         ("the body of an HTTP request", body, "`body_too_large`"),
@@ -383,8 +384,8 @@ def python() -> str:
     """The classes that callers and agent code hold, member by member."""
     written = []
     held: Sequence[tuple[str, type]] = (
-        ("app", Outlast), ("handle", TaskHandle), ("app.operations", Operations), ("task", TaskContext),
-        ("call", ToolCall), ("call.http", http.HttpCall),
+        ("app", Outlast), ("handle", TaskHandle), ("app.operations", Operations), ("app.pauses", Pauses),
+        ("task", TaskContext), ("call", ToolCall), ("call.http", http.HttpCall),
     )  # fmt: skip
     inside = {"check", "leave", "mark_undone", "others_open"}
     for name, kind in held:
@@ -395,14 +396,23 @@ def python() -> str:
             if member not in inside
         ]
         written.append(table(["member", "meaning"], rows))
+    written += ["### Options of `@app.tool`", table(["option", "meaning"], _tool_options())]
     written += ["### Options of `call.http`", prose(http.Options.__doc__)]
     return "\n\n".join(written)
+
+
+def _tool_options() -> Iterator[tuple[str, str]]:
+    names = list(ToolOptions.__annotations__)
+    meaning = described(ToolOptions.__doc__, names)
+    for name in names:
+        yield code(f"{name}="), meaning[name]
 
 
 @part
 def views() -> str:
     """The records that callers read, with their fields."""
     kinds = [outlast.TaskView, outlast.EventView, outlast.OperationView, outlast.EvidenceView]
+    kinds += [views_.QueueView, views_.PauseView, views_.AuditView, ledger.PlanView, ledger.OtherSide]
     return table(
         ["record", "fields", "meaning"],
         [

@@ -20,7 +20,7 @@ class ToolOptions(TypedDict, total=False):
     """Options of a tool.
 
     effect: what it does to the outside: ``read``, ``idempotent``, ``keyed``, ``queryable`` or ``manual`` (the
-    default). name, version: of the tool; a new version makes old approvals void.
+    default). name: of the tool, by default the function's. version: a new one makes old approvals void.
     key_window: for keyed tools, how long the other side remembers a key.
     find: an async function that looks the effect up; takes a ToolCall and any of the tool's parameters;
     answers None (absent), the result, a list of candidates, or ``Found``.
@@ -28,7 +28,7 @@ class ToolOptions(TypedDict, total=False):
     nothing. list_effects: an async function that lists the keys of effects made since an instant, for the
     sweep of the other side. business_key: what a call is about, as a template over its parameters, such as
     ``"{employee}/{invoice}"``. lock: what a second operation does while the first holds the key: ``wait`` or
-    ``refuse``. once: how long a success stands for the key as well; on_repeat: ``first`` (a second operation
+    ``refuse``. once: how long a success stands for the key as well. on_repeat: ``first`` (a second operation
     answers the first result) or ``ask`` (a person).
     requires: an async function over any of the parameters, asked just before the intent; answers True, or a
     text that says what is missing.
