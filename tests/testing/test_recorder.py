@@ -246,6 +246,19 @@ class TestMisbehaving:
         ]
         assert seen == [201, 503, 418, 201, 500, 500, 200, 504, 200]
 
+    async def test_a_rule_can_be_for_one_invoice_in_a_body_or_a_query(self, recorder, client):
+        await recorder.plan(
+            Rule.refuse(503).on(invoice="INV-7"), Rule.refuse(504).on(method="GET", invoice="INV-7")
+        )
+        seen = [
+            (await client.post("/tickets", json=INVOICE)).status_code,
+            (await client.post("/tickets", content=b"no JSON")).status_code,
+            (await client.post("/tickets", json={**INVOICE, "invoice": "INV-7"})).status_code,
+            (await client.get("/tickets")).status_code,
+            (await client.get("/tickets", params={"invoice": "INV-7"})).status_code,
+        ]
+        assert seen == [201, 400, 503, 200, 504]
+
     async def test_a_call_is_acted_on_after_its_client_has_gone(self, recorder, client):
         await recorder.hold("queue", at="arrived")
         with pytest.raises(httpx2.ReadTimeout):
