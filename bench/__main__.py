@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import claims, footprint, http, raw, workloads
+from bench import claims, footprint, http, raw, settling, workloads
 from bench.apps import make_app
 from outlast import Outlast
 from outlast.testing.servers import EmbeddedPostgres
@@ -121,6 +121,8 @@ async def postgres(bench: Bench, server_url: str | None) -> tuple[Figures, float
         )
         if not bench.quick:
             url = database()
+            found.update(await bench.measure("postgres settling", lambda p: settling.measure(url, p)))
+            url = database()
             found.update(await bench.measure("postgres footprint", lambda p: footprint.postgres(url, p)))
         return found, http_rate
     finally:
@@ -149,6 +151,8 @@ async def sqlite(bench: Bench, folder: Path) -> Figures:
     found.update(await bench.measure("sqlite claims", lambda p: claims.sqlite(app, p, big=not bench.quick)))
     await app.close()
     if not bench.quick:
+        url = f"sqlite:///{folder}/settling.db"
+        found.update(await bench.measure("sqlite settling", lambda p: settling.measure(url, p)))
         url = f"sqlite:///{folder}/footprint.db"
         found.update(await bench.measure("sqlite footprint", lambda p: footprint.sqlite(url, p)))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -227,8 +228,8 @@ class Operations:
         """Ask a tool's other side for the effects that it holds, and find those that the ledger never
         admitted.
 
-        tool: one registered with ``list_effects``. A listing that fails is answered as ``unknown``, never as
-        clean.
+        tool: one registered with ``list_effects``. A listing that fails, or takes longer than the tool's
+        timeout, is answered as ``unknown``, never as clean.
         """
         spec = self._app.registry.tools.get(tool)
         if spec is None or spec.list_effects is None:
@@ -245,7 +246,8 @@ class Operations:
             query=True,
         )
         try:
-            keys = list(await spec.list_effects(query, since=since))
+            async with asyncio.timeout(spec.timeout_us / 1_000_000):
+                keys = list(await spec.list_effects(query, since=since))
         # The listing is the user's code and the other side's answer; a failure of it proves nothing.
         except Exception as error:
             return OtherSide(tool=tool, verdict="unknown", seen=0, unadmitted=(), detail=type(error).__name__)

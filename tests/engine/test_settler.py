@@ -166,6 +166,46 @@ async def test_absence_proves_nothing_where_nobody_says_when_it_would_be_visible
     assert len(await calls(recorder)) == 1
 
 
+async def test_absence_after_the_key_window_is_weak_evidence_again(house: House, recorder: Recorder) -> None:
+    # Inside the window the resend would be harmless; after it the key is as good as none.
+    files = register(house, recorder, effect="keyed", key_window=0.5)
+    await recorder.plan(Rule.hang())
+    handle = await house.submit(files)
+    house.start()
+    await house.waits(handle, "reconciliation")
+    place = await house.place(f"{handle.id}:{KEY}")
+    assert place is not None
+    assert place.ask_at is None
+    assert place.why.startswith("absent")
+    assert len(await calls(recorder)) == 1
+
+
+@pytest.mark.parametrize("known", [True, False])
+async def test_what_comes_next_can_be_asked_and_nothing_changes(
+    house: House, recorder: Recorder, known: bool
+) -> None:
+    async def away(call: ToolCall) -> Any:
+        raise ConnectionResetError
+
+    files = register(house, recorder, away, visible_within=60)
+    await recorder.plan(Rule.act_then_reset())
+    handle = await house.submit(files)
+    house.start(sweep_s=30)
+    await house.waits(handle, "reconciliation")
+    app = house.app if known else Outlast("desk", store=house.store)
+    before = await house.store.dump()
+    plan = await app.operations.plan(f"{handle.id}:{KEY}")
+    assert await house.store.dump() == before
+    assert (plan.state, plan.asked) == ("unknown", 1)
+    assert plan.action == ("ask" if known else "wait")
+    assert plan.why == (
+        "the other side can be asked" if known else "the question brought no evidence; it is asked again"
+    )
+    place = await house.place(f"{handle.id}:{KEY}")
+    assert place is not None
+    assert plan.at == place.ask_at is not None
+
+
 @pytest.mark.parametrize(
     ("answer", "why"),
     [

@@ -59,6 +59,26 @@ async def test_the_queue_says_since_when_and_what_comes_next(desk: Desk) -> None
     assert (plan["action"], plan["state"], plan["why"]) == ("nothing", "succeeded", "it is succeeded")
 
 
+async def test_a_key_that_ends_like_a_route_names_its_operation(desk: Desk) -> None:
+    @desk.app.agent
+    async def posts(task: TaskContext) -> None:
+        await task.call("send_letter", to="the bank", key="draw/plan")
+
+    desk.work()
+    task = await desk.submitted("posts")
+    await desk.waiting(task)
+    path = f"/v1/operations/{task}:draw%2Fplan"
+    shown = (await desk.client.get(path)).json()
+    assert (shown["key"], shown["links"]["self"], shown["links"]["plan"]) == (
+        "draw/plan",
+        path,
+        f"{path}/plan",
+    )
+    assert (await desk.client.get(shown["links"]["plan"])).json()["operation"] == f"{task}:draw/plan"
+    assert (await desk.client.get(f"/v1/operations/{task}:draw/plan")).status_code == 404
+    assert (await settle(desk, f"{task}:draw%2Fplan", **HAPPENED)).status_code == 200
+
+
 async def test_a_result_that_the_agent_could_not_use_is_refused(desk: Desk) -> None:
     @desk.app.tool(effect="manual", timeout="1h")
     async def weigh(call: ToolCall) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 from outlast.errors import SettlementConflict
 from outlast.server.problem import Refused, pointing
@@ -55,8 +55,11 @@ async def list_operations(
     response_model=OperationPlan,
     responses=refusals("operation_not_found"),
 )
-async def plan_operation(asked: Around, operation: OperationId) -> Response:
+async def plan_operation(request: Request, asked: Around, operation: OperationId) -> Response:
     """Say what would happen next to an operation, and why; changes nothing."""
+    if request.scope.get("raw_path", b"").lower().endswith(b"%2fplan"):
+        # The slash is the operation's own: its key ends so.
+        return await read_operation(asked, f"{operation}/plan")
     return answer(plan_body(await asked.app.operations.plan(operation, tenant=asked.caller.tenant)))
 
 
