@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from outlast.store.records import (
     SessionRenewal,
     TaskRef,
 )
-from outlast.testing.store_suite.scene import HOUR, ROUND, SECOND, Scene, changed
+from outlast.testing.store_suite.scene import HOUR, ROUND, SECOND, Backdoor, Scene, changed
 
 
 class TestSessions:
@@ -99,7 +100,8 @@ class TestSessions:
         session = await scene.session()
         claimed = await scene.running(session=session)
         other = await scene.running()
-        for writer in (session, f"{session}/2", "wr_other"):
+        # An id that merely begins like the session's is another's.
+        for writer in (session, f"{session}/2", f"{session}0", "wr_other"):
             batch = scene.batch(scene.writes(claimed, scene.step()), writer=writer)
             await scene.store.flush(batch, now=scene.now)
         await scene.write(claimed, scene.success())
@@ -107,7 +109,7 @@ class TestSessions:
             await scene.store.retire(session)
             dump = await scene.store.dump()
             assert session not in {row["id"] for row in dump["sessions"]}
-            assert {row["id"] for row in dump["writers"]} == {"wr_other", scene.writer}
+            assert {row["id"] for row in dump["writers"]} == {"wr_other", f"{session}0", scene.writer}
         assert (await scene.task(other)).state == "running"
 
     async def test_retiring_a_session_that_never_was_is_no_error(self, scene: Scene) -> None:
@@ -432,6 +434,34 @@ class TestClaim:
         reply = await scene.claim(await scene.session(), pools=["pool-x"], serves=serves)
         assert [claimed.task for claimed in reply.claims] == [record.task]
 
+    async def test_stale_entries_claim_nothing(self, scene: Scene, backdoor: Backdoor) -> None:
+        """An entry may stand twice in its lane, or outlive what it was for."""
+        session = await scene.session()
+        agent, pool = "agent-x", "pool-x"
+        queued = await scene.submit(agent=agent, pool=pool, version="v")
+        serves = [Serves(agent=agent, version="v")]
+        claims = []
+        for end in (None, scene.suspension("operator"), scene.success()):
+            record = await scene.submit(agent=agent, pool=pool, version="v", priority=9)
+            [claimed] = (await scene.claim(session, pools=[pool], serves=serves)).claims
+            assert claimed.task == record.task
+            claims.append(claimed)
+            if end is not None:
+                await scene.write(claimed, end)
+        entries: list[Any] = [queued, *claims, queued]
+        for number, of in enumerate(entries):
+            [head] = await scene.rows("tasks", of)
+            names, values = "lane, tenant, task", f"{head['lane']}, '{of.tenant}', '{of.task}'"
+            if backdoor.dialect == "sqlite":  # where places are given by the store
+                names, values = f"seq, {names}", f"{-1 - number}, {values}"
+            await backdoor.run(f"insert into queue ({names}) values ({values})")
+        before = [await scene.task(claimed) for claimed in claims]
+        reply = await scene.claim(session, pools=[pool], serves=serves, limit=9)
+        assert [claimed.task for claimed in reply.claims] == [queued.task]
+        assert [await scene.task(claimed) for claimed in claims] == before
+        assert (await scene.claim(session, pools=[pool], serves=serves, limit=9)).claims == ()
+        assert (await scene.store.dump())["queue"] == []
+
     async def test_one_task_id_in_two_tenants_is_two_tasks(self, scene: Scene) -> None:
         first = await scene.submit(tenant="tenant-blue")
         second = replace(scene.submission(tenant="tenant-red"), task=first.task, agent=first.agent)
@@ -586,6 +616,8 @@ class TestLoad:
         assert len(loaded.operations) == 2
 
     async def test_counts_attempts_that_ended_and_those_that_failed(self, scene: Scene) -> None:
+        for end in (scene.release(), scene.failure()):
+            await scene.write(await scene.running(), end)
         record = await scene.submit()
         await scene.write(await scene.claim_task(record), scene.release())
         claimed = await scene.claim_task(record)

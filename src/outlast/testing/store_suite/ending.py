@@ -208,6 +208,7 @@ class TestSuspensions:
             claimed,
             scene.timer("late", due_in_us=90 * SECOND),
             scene.timer("early", due_in_us=19 * SECOND),
+            scene.step("no-timer", kind="signal", state="running", result=None, due_in_us=7 * SECOND),
             nap,
             replace(nap, state="succeeded", result="{}"),
         )

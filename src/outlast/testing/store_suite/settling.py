@@ -253,6 +253,16 @@ class TestSettle:
             numbers = [event.number for event in await scene.events(claimed)]
             assert numbers == [1, 2, 3]
 
+    async def test_of_one_task_leaves_another_with_the_same_key(self, scene: Scene) -> None:
+        one, two = await scene.running(), await scene.running()
+        for claimed in (one, two):
+            await scene.called(claimed, "unknown", key="same")
+        before = await scene.operation(two, "same")
+        await scene.store.settle([scene.settlement(one, "same")], now=scene.now)
+        assert (await scene.operation(one, "same")).state == "succeeded"
+        assert await scene.operation(two, "same") == before
+        assert len(await scene.rows("unsettled", two)) == 1
+
     async def test_shuts_out_the_workers_outcome(self, scene: Scene) -> None:
         claimed = await scene.running()
         key = await scene.called(claimed, "unknown")
@@ -316,6 +326,10 @@ class TestNote:
         ]
         await scene.store.note(pieces[:3], now=scene.now)
         await scene.store.note(pieces[3:], now=scene.now)
+        other = await scene.running()
+        await scene.called(other, "unknown", key=one)
+        await scene.store.note([replace(pieces[0], task=other.task)], now=scene.now)
+        assert [row.number for row in await scene.store.read_evidence(other.tenant, other.task, one)] == [1]
         for key in (one, two):
             rows = await scene.store.read_evidence(claimed.tenant, claimed.task, key)
             assert [row.data for row in rows] == [piece.data for piece in pieces if piece.key == key]

@@ -64,6 +64,8 @@ class TestLostSessions:
         scene.pass_time(31 * SECOND - 1)
         assert (await scene.sweep()).sessions == ()
         assert (await scene.task(claimed)).state == "running"
+        scene.pass_time(1)
+        assert (await scene.sweep()).lost == (ref(claimed),)
 
     async def test_a_renewal_counts(self, scene: Scene) -> None:
         session = await scene.session(ttl_us=31 * SECOND)
@@ -141,6 +143,12 @@ class TestLostSessions:
             assert swept.parked == ()
         swept = await scene.lose(await scene.claim_task(record), max_deaths=3)
         assert swept.parked == (ref(record),)
+
+    async def test_ends_the_session_first_that_ran_out_first(self, scene: Scene) -> None:
+        later, first = await scene.session(ttl_us=32 * SECOND), await scene.session(ttl_us=31 * SECOND)
+        scene.pass_time(33 * SECOND)
+        assert (await scene.sweep(limit=1)).sessions == (first,)
+        assert (await scene.sweep(limit=1)).sessions == (later,)
 
     async def test_ends_many_sessions_bit_by_bit(self, scene: Scene) -> None:
         sessions = [await scene.session(ttl_us=31 * SECOND) for _ in range(5)]
@@ -317,10 +325,12 @@ class TestDeadlines:
         scene.now = ((await scene.task(record)).deadline_at or 0) - 1
         assert (await scene.sweep()).expired == ()
         assert (await scene.task(record)).state == "queued"
+        scene.pass_time(1)
+        await self.expired(scene, record, await scene.sweep())
 
     async def test_leaves_a_running_task_to_its_worker_for_the_grace_time(self, scene: Scene) -> None:
         claimed = await scene.running(deadline_us=97 * SECOND, ttl_us=HOUR)
-        scene.now = (claimed.deadline_at or 0) + 4 * SECOND
+        scene.now = (claimed.deadline_at or 0) + 5 * SECOND - 1
         assert (await scene.sweep(grace_us=5 * SECOND)).expired == ()
         assert (await scene.flush(claimed, scene.step())).kind == "accepted"
         await scene.write(claimed, scene.success())
@@ -331,7 +341,7 @@ class TestDeadlines:
         await scene.called(claimed, key="open")
         await scene.called(claimed, "unknown", key="lost")
         await scene.called(claimed, "succeeded", key="done")
-        scene.now = (claimed.deadline_at or 0) + 5 * SECOND + 1
+        scene.now = (claimed.deadline_at or 0) + 5 * SECOND
         await self.expired(scene, claimed, await scene.sweep(grace_us=5 * SECOND))
         assert (await scene.operation(claimed, "open")).state == "unknown"
         assert (await scene.operation(claimed, "done")).state == "succeeded"
@@ -363,6 +373,13 @@ class TestDeadlines:
         assert expired == [ref(record)]
         for claimed in graced:
             assert (await scene.task(claimed)).state == "running"
+
+    async def test_expires_the_task_first_whose_time_ended_first(self, scene: Scene) -> None:
+        later = await scene.submit(deadline_us=98 * SECOND)
+        first = await scene.submit(deadline_us=90 * SECOND)
+        scene.now = ((await scene.task(later)).deadline_at or 0) + 1
+        assert (await scene.sweep(limit=1)).expired == (ref(first),)
+        assert (await scene.sweep(limit=1)).expired == (ref(later),)
 
     async def test_expires_many_bit_by_bit(self, scene: Scene) -> None:
         records = [await scene.submit(deadline_us=97 * SECOND) for _ in range(5)]

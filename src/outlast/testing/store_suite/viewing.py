@@ -64,6 +64,44 @@ class TestTaskViews:
         assert len(rows) == 2
         assert await scene.store.read_tasks([]) == []
 
+    async def test_shows_each_task_what_is_its_own(self, scene: Scene) -> None:
+        """Tasks of one tenant, each with all that can be told from another's."""
+        claims = [await scene.running(priority=n, deadline_us=n * HOUR) for n in (3, 1, 2)]
+        for count, claimed in enumerate(claims):
+            for _ in range(count):
+                await scene.called(claimed, "unknown")
+            await scene.write(claimed, scene.success() if count == 1 else scene.failure())
+        rows = {
+            row.task: row
+            for row in await scene.store.read_tasks(
+                [TaskRef(tenant=claimed.tenant, task=claimed.task) for claimed in claims]
+            )
+        }
+        for count, claimed in enumerate(claims):
+            [inputs], [result] = await scene.rows("inputs", claimed), await scene.rows("results", claimed)
+            row = rows[claimed.task]
+            assert (
+                row.agent,
+                row.pool,
+                row.priority,
+                row.key,
+                row.user,
+                row.input,
+                row.submitted_at,
+            ) == tuple(
+                inputs[name]
+                for name in ("agent", "pool", "priority", "key", "user_name", "input", "submitted_at")
+            )
+            assert (row.result, row.error, row.ended_at) == (
+                result["result"],
+                result["error"],
+                result["ended_at"],
+            )
+            assert (row.effects_open, row.attempts, row.deadline_at) == (count, 1, claimed.deadline_at)
+            [attempt] = await scene.store.read_attempts(TaskRef(tenant=row.tenant, task=row.task))
+            [stored] = await scene.rows("attempts", claimed)
+            assert (attempt.session, attempt.config) == (stored["session"], stored["config"])
+
     async def test_lists_newest_first(self, scene: Scene) -> None:
         records = [await scene.submit() for _ in range(5)]
         await scene.submit(tenant="tenant-blue")
@@ -156,6 +194,22 @@ class TestOperationViews:
         assert [r.key for r in await scene.store.list_operations(replace(query, key="c"))] == ["c"]
         assert await scene.store.list_operations(replace(query, key="c", state="unknown")) == []
 
+    async def test_lists_a_ledger_in_pages(self, scene: Scene) -> None:
+        """``after`` is the key of the last one seen; the order stays that of positions."""
+        claimed, other = await scene.running(), await scene.running()
+        for key, position in (("a", 30), ("b", 10), ("c", 20), ("d", 20), ("e", 5)):
+            await scene.write(claimed, scene.step(key, position=position))
+            await scene.write(other, scene.step(key, position=100 - position))
+        seen: list[str] = []
+        for _ in range(4):
+            query = OperationFilter(
+                tenant=claimed.tenant, task=claimed.task, after=seen[-1] if seen else None, limit=2
+            )
+            page = await scene.store.list_operations(query)
+            assert len(page) <= 2
+            seen += [row.key for row in page]
+        assert seen == ["e", "b", "c", "d", "a"]
+
     async def test_lists_the_reconciliation_queue_by_operation_id(self, scene: Scene) -> None:
         one, two = await scene.running(), await scene.running()
         for claimed, key in ((two, "b"), (two, "a"), (one, "z"), (one, "y")):
@@ -172,6 +226,13 @@ class TestOperationViews:
             (two.task, "a"),
             (two.task, "b"),
         ]
+        await scene.called(two, "unknown", key="y")
+        same = await scene.store.list_operations(replace(query, key="y"))
+        assert [(row.task, row.key, row.name) for row in same] == [
+            (one.task, "y", (await scene.operation(one, "y")).name),
+            (two.task, "y", (await scene.operation(two, "y")).name),
+        ]
+        rows = await scene.store.list_operations(query)
         seen: list[tuple[str, str]] = []
         for _ in range(4):
             after = operation_id(*seen[-1]) if seen else None

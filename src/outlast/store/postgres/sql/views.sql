@@ -72,7 +72,10 @@ select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, 
  where o.tenant = $1 and o.task = $2
    and ($3::text is null or o.key = $3)
    and ($4::text is null or o.state = $4)
-   and ($5::text is null or o.key > $5)
+   and ($5::text is null or (o.position, o.key) > (
+           select l.position, l.key
+             from outlast.operations l
+            where l.tenant = $1 and l.task = $2 and l.key = $5))
  order by o.position, o.key
  limit $6;
 
