@@ -86,6 +86,8 @@ COMMANDS = [
     ["dev"], ["demo"], ["serve"], ["worker"], ["migrate"],
     ["tasks", "list"], ["tasks", "show"], ["tasks", "watch"], ["tasks", "submit"],
     ["operations", "list"], ["operations", "show"], ["operations", "settle"],
+    ["operations", "plan"], ["operations", "sweep"],
+    ["pause", "set"], ["pause", "clear"], ["pause", "list"], ["audit", "list"],
 ]  # fmt: skip
 
 
