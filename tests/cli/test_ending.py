@@ -87,7 +87,7 @@ COMMANDS = [
     ["tasks", "list"], ["tasks", "show"], ["tasks", "watch"], ["tasks", "submit"],
     ["operations", "list"], ["operations", "show"], ["operations", "settle"],
     ["operations", "plan"], ["operations", "sweep"],
-    ["pause", "set"], ["pause", "clear"], ["pause", "list"], ["audit", "list"],
+    ["drill", "effects"], ["pause", "set"], ["pause", "clear"], ["pause", "list"], ["audit", "list"],
 ]  # fmt: skip
 
 
