@@ -85,7 +85,9 @@ def test_an_interruption_is_130(interruption: type[BaseException]) -> None:
 COMMANDS = [
     ["dev"], ["demo"], ["serve"], ["worker"], ["migrate"],
     ["tasks", "list"], ["tasks", "show"], ["tasks", "watch"], ["tasks", "submit"],
-    ["operations", "list"], ["operations", "show"], ["operations", "settle"],
+    ["operations", "list"], ["operations", "show"], ["operations", "settle"], ["operations", "plan"],
+    ["operations", "sweep"], ["pause", "set"], ["pause", "clear"], ["pause", "list"], ["audit", "list"],
+    ["drill", "effects"],
 ]  # fmt: skip
 
 
