@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import claims, footprint, http, raw, settling, workloads
+from bench import claims, faults, footprint, http, raw, settling, workloads
 from bench.apps import make_app
 from outlast import Outlast
 from outlast.testing.servers import EmbeddedPostgres
@@ -120,6 +120,10 @@ async def postgres(bench: Bench, server_url: str | None) -> tuple[Figures, float
             "http submits", lambda p: http.submits(url, 2.0 if bench.quick else 5.0)
         )
         if not bench.quick:
+            url = database()
+            found.update(await bench.measure("postgres takeover", lambda p: faults.takeover(url, p)))
+            url = database()
+            found.update(await bench.measure("postgres intents", lambda p: faults.intents(url, 15.0, p)))
             url = database()
             found.update(await bench.measure("postgres settling", lambda p: settling.measure(url, p)))
             url = database()

@@ -71,14 +71,20 @@ async def _memory(url: str, progress: workloads.Progress) -> dict[str, float]:
         for _ in range(10):
             await app.submit_many([Request(agent="napping", input={}) for _ in range(1000)])
         running = 0
+        peak = before
         while True:
             running = max(running, len(worker.runs))
+            peak = max(peak, _resident_mb())
             waiting = await app.store.health()
             if not worker.runs and not waiting.queued:
                 break
             await asyncio.sleep(0.05)
         progress(0.9)
-        found = {"memory_mb_10k_waiting": _resident_mb() - before, "most_running_then": float(running)}
+        found = {
+            "memory_mb_10k_waiting": _resident_mb() - before,
+            "most_running": float(running),
+            "memory_mb_most_running": peak,
+        }
     await app.close()
     return found
 

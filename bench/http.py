@@ -36,7 +36,7 @@ async def _serve(database_url: str) -> tuple[asyncio.subprocess.Process, str]:
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "outlast", "serve", "bench.apps:app", "--port", str(port),
         env={**os.environ, "OUTLAST_DATABASE_URL": database_url},
-        stdout=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     url = f"http://127.0.0.1:{port}"
     for _ in range(200):
