@@ -27,8 +27,8 @@ demo: $(STAMP)  ## Run the demo: a task that survives every crash window
 dev: $(STAMP)  ## Run everything in one process, with reload
 	@$(BIN)/outlast dev $(ARGS)
 
-test: $(STAMP)  ## Run the whole test suite, a file at a time in each of a few processes
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
+test: $(STAMP)  ## Run the whole test suite, in a few processes
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(ARGS)
 
 check: $(STAMP)  ## Formatting, lint, types, layers
 	@$(BIN)/ruff format --check .
