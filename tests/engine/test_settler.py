@@ -521,3 +521,27 @@ async def test_an_unknown_waits_for_a_process_that_knows_its_tool(house: House, 
     house.app = ours
     house.start()
     assert (await house.ended(handle)).result == (await recorder.tickets())[0]["id"]
+
+
+async def test_a_declined_resend_that_the_settler_allowed_leaves_the_unknown_open(
+    house: House, recorder: Recorder
+) -> None:
+    """The settler may be first to say "send again"; the earlier send may have acted all the same."""
+    tickets = recorder.url
+
+    @house.app.tool(effect="keyed", key_window="1h", name="create", retry=Backoff(base_s=1.0, jitter_s=0.0))
+    async def create(call: ToolCall, invoice: str) -> str:
+        reply = await call.http.post(f"{tickets}/tickets", json={"invoice": invoice, "amount": "1"})
+        return str(reply.json()["id"])
+
+    @house.app.agent
+    async def files(task: TaskContext) -> str:
+        return str(await task.call(create, invoice="INV-7"))
+
+    await recorder.plan(Rule.act_then_reset(), Rule.refuse(403))
+    # It suspends during the pause before the resend, so that nobody holds the task when the settler looks.
+    handle = await house.submit(files)
+    house.start(linger_s=0.0, sweep_s=0.01)
+    await house.waits(handle, "reconciliation")
+    operation = (await house.operations(handle))["create#1"]
+    assert (operation.state, operation.attempt) == ("unknown", 2)

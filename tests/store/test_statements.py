@@ -67,7 +67,8 @@ def test_every_function_has_a_sentence_above_it(file: Path) -> None:
 
 
 def test_every_write_of_a_flush_is_fenced() -> None:
-    """Each writes rows of heads whose locked epoch was compared (``h_ok``), or what came of that (``x_``)."""
+    """Each writes rows of heads whose locked epoch was compared (``h_ok``), or what came of that (``x_``,
+    ``s_``)."""
     text = (POSTGRES / "migrations/0001_begin/50_flush.sql").read_text()
     body = text[text.index("\nbegin\n") :]
     seen = 0
@@ -75,5 +76,5 @@ def test_every_write_of_a_flush_is_fenced() -> None:
         tables = set(re.findall(r"(?:insert into|update|delete from) outlast\.(\w+)", statement))
         if tables - {"writers"}:
             seen += 1
-            assert "h_ok[" in statement or "unnest(x_" in statement, statement
+            assert "h_ok[" in statement or "unnest(x_" in statement or "unnest(s_" in statement, statement
     assert seen > 8

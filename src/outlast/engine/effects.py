@@ -97,11 +97,12 @@ def _business(tool: ToolSpec, plain: dict[str, Any]) -> BusinessKey | None:
 
 
 def _left_open(row: OperationRow) -> bool:
-    """Answer whether a planned operation was put back by a resend after an unknown."""
+    """Answer whether a planned operation was put back after an unknown: by a resend, the settler or a
+    person."""
     return (
         row.state == "planned"
         and row.error is not None
-        and values.decode(row.error).get("code") == settling.RESENT
+        and values.decode(row.error).get("code") in (settling.RESENT, settling.UNKNOWN)
     )
 
 

@@ -152,9 +152,7 @@ def _says(entry: RecordOutcome) -> Literal["happened", "did_not_happen"] | None:
     """What an outcome that came late says of its attempt."""
     if entry.state == "succeeded":
         return "happened"
-    declined = (
-        entry.state == "failed" and values.decode(entry.error or "{}").get("code") == ToolRejected.code
-    )
+    declined = entry.state == "failed" and values.decode(entry.error or "{}").get("code") == ToolRejected.code
     return "did_not_happen" if declined else None
 
 

@@ -31,6 +31,8 @@ from outlast.store.reconciling import Postponement
 from outlast.store.records import NewEvent, Note, RecordOperation, RecordOutcome, TakeTurn
 from outlast.tools.call import ToolCall
 
+UNKNOWN: Final = "unknown"
+"""Code on the record of an unknown operation; it stays when it is settled as to be sent again."""
 RESENT: Final = "resent"
 """Code on the record of a planned operation whose earlier attempt is still unknown."""
 

@@ -49,6 +49,8 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
             "error": (
                 json_text({"code": "did_not_happen", "message": one.reason}) if settled == "failed" else None
             ),
+            # What is to be sent again keeps why it is unknown: its earlier attempt may have acted.
+            "keeps_error": settled == "planned",
             "ended_at": at if settled in OPERATION.final else None,
             "by": one.by,
         },

@@ -41,6 +41,9 @@ class TestSettle:
         if verdict == "did_not_happen":
             assert row.error is not None
             assert json.loads(row.error)["code"] == "did_not_happen"
+        else:
+            # What is to be sent again keeps why it is unknown.
+            assert row.error == (was.error if verdict == "send_again" else None)
         assert await scene.rows("unsettled", claimed) == []
 
     @pytest.mark.parametrize("verdict", VERDICTS)

@@ -5,7 +5,8 @@
 -- Settle an unknown operation by compare-and-set on its turn.
 -- name: settle_operation
 update operations
-set state = :state, result = :result, error = :error, turn = turn + 1, ended_at = :ended_at, settled_by = :by
+set state = :state, result = :result, error = case when :keeps_error then error else :error end, turn = turn + 1,
+    ended_at = :ended_at, settled_by = :by
 where tenant = :tenant and task = :task and key = :key and turn = :turn and state = 'unknown';
 
 -- Read what evidence is compared with.

@@ -72,8 +72,10 @@ begin
         update outlast.operations o
            set state = v_state,
                result = case when v_state = 'succeeded' then v_item.result end,
-               error = case when v_state = 'failed'
-                       then '{"code":"did_not_happen","message":' || to_json(v_item.reason) || '}' end,
+               -- What is to be sent again keeps why it is unknown: its earlier attempt may have acted.
+               error = case v_state
+                       when 'failed' then '{"code":"did_not_happen","message":' || to_json(v_item.reason) || '}'
+                       when 'planned' then o.error end,
                turn = o.turn + 1,
                ended_at = case when v_state <> 'planned' then v_now end,
                settled_by = v_item.who
