@@ -13,7 +13,14 @@ import httpx2
 from bench.workloads import Progress, working
 from outlast import Backoff, Outlast, Request, TaskContext, ToolCall, clock
 from outlast.core import canonical, ids, values
-from outlast.store.records import Batch, ClaimRequest, CommitIntent, Serves, SessionRenewal, TaskWrites
+from outlast.store.records import (
+    Batch,
+    ClaimRequest,
+    CommitIntent,
+    Serves,
+    SessionRenewal,
+    TaskWrites,
+)
 from outlast.testing.recorder import Call, Recorder
 
 UNKNOWNS = 1_000

@@ -27,12 +27,8 @@ from outlast.ledger import Operations, Pauses
 from outlast.opening import store_for
 from outlast.settings import Settings
 from outlast.store.contract import Store
-from outlast.store.records import (
-    EventCursor,
-    Submitted,
-    TaskFilter,
-    TaskRef,
-)
+from outlast.store.records import Submitted, TaskRef
+from outlast.store.rows import EventCursor, TaskFilter
 from outlast.streams.tail import Tail
 from outlast.submitting import DEFAULT_TENANT, Request, Submitter, submission_for
 from outlast.views import AttemptView, EventView, TaskView

@@ -22,7 +22,8 @@ from outlast.errors import (
 )
 from outlast.store.contract import Store
 from outlast.store.reconciling import EVERY_TENANT, OpenItem, OpenState, Pause
-from outlast.store.records import EventCursor, OperationFilter, OperationRow, Settlement, TaskRef
+from outlast.store.records import OperationRow, Settlement, TaskRef
+from outlast.store.rows import EventCursor, OperationFilter
 from outlast.submitting import DEFAULT_TENANT
 from outlast.tools.call import ToolCall
 from outlast.tools.http import make_client

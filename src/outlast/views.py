@@ -8,7 +8,13 @@ from typing import Any
 
 from outlast.core import ids, values
 from outlast.store.reconciling import AuditRow, OpenState, Pause
-from outlast.store.records import AttemptRow, EventRow, EvidenceRow, OperationRow, TaskRow
+from outlast.store.records import OperationRow
+from outlast.store.rows import (
+    AttemptRow,
+    EventRow,
+    EvidenceRow,
+    TaskRow,
+)
 
 
 def instant(us: int | None) -> datetime | None:

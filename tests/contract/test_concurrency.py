@@ -12,11 +12,11 @@ from outlast.store.records import (
     Claimed,
     ClaimRequest,
     Entry,
-    Publication,
     Serves,
     SessionRenewal,
     TaskRef,
 )
+from outlast.store.rows import Publication
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.scene import HOUR, Reopen, Scene
 

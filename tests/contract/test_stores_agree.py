@@ -25,21 +25,23 @@ from outlast.store.records import (
     ClaimRequest,
     EndAttempt,
     Entry,
-    EventCursor,
-    EventRow,
     Evidence,
     Note,
-    OperationFilter,
     OperationRow,
-    Publication,
     RecordOutcome,
     Serves,
     SessionRenewal,
     Submission,
     SweepRequest,
     TakeTurn,
-    TaskFilter,
     TaskRef,
+)
+from outlast.store.rows import (
+    EventCursor,
+    EventRow,
+    OperationFilter,
+    Publication,
+    TaskFilter,
 )
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.scene import HOUR, SECOND, Dump, Scene

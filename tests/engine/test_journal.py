@@ -12,7 +12,13 @@ from tests.engine.house import House
 from outlast import TaskContext, ToolCall
 from outlast.errors import StoreUnavailable
 from outlast.store.contract import BatchRejected
-from outlast.store.records import Batch, CommitIntent, EndAttempt, Flushed, RecordOperation
+from outlast.store.records import (
+    Batch,
+    CommitIntent,
+    EndAttempt,
+    Flushed,
+    RecordOperation,
+)
 
 Flush = Callable[..., Awaitable[list[Flushed]]]
 

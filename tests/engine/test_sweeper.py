@@ -10,7 +10,8 @@ import pytest
 from outlast.engine.housekeeping import sweeper
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import StoreUnavailable
-from outlast.store.records import Health, SweepRequest, Swept
+from outlast.store.records import SweepRequest, Swept
+from outlast.store.rows import Health
 
 SETTINGS = WorkerSettings(lease_s=9.0, renew_s=2.5, sweep_s=0.75)
 

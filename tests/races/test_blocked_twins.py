@@ -22,17 +22,19 @@ from outlast.store.records import (
     CommitIntent,
     EndAttempt,
     Entry,
-    EventCursor,
     Evidence,
-    OperationFilter,
-    Publication,
     RecordOperation,
     Serves,
     SessionRenewal,
     Settled,
     Submitted,
-    TaskFilter,
     TaskRef,
+)
+from outlast.store.rows import (
+    EventCursor,
+    OperationFilter,
+    Publication,
+    TaskFilter,
 )
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.scene import HOUR, SECOND, Reopen, Scene, changed

@@ -9,7 +9,14 @@ import pytest
 from tests.races.twins import BUILD, ENTRIES, LOSSES
 
 from outlast.store.reconciling import OpenItem, OpenRequest, Postponement
-from outlast.store.records import Claimed, Evidence, Publication, SessionRenewal, Settled, TakeTurn
+from outlast.store.records import (
+    Claimed,
+    Evidence,
+    SessionRenewal,
+    Settled,
+    TakeTurn,
+)
+from outlast.store.rows import Publication
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene, changed
 

@@ -10,7 +10,7 @@ from tests.server.desk import PATIENCE_S, Desk
 
 from outlast.opening import store_for
 from outlast.store.contract import SCHEMA_VERSION
-from outlast.store.records import Health
+from outlast.store.rows import Health
 from outlast.testing.servers import EmbeddedPostgres
 
 BACK_WITHIN_S = 5.0

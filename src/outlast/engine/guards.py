@@ -22,7 +22,8 @@ from outlast.engine.run import Run
 from outlast.engine.wording import event, failure, text_of
 from outlast.errors import ToolRejected
 from outlast.store.reconciling import KeyHolder
-from outlast.store.records import OperationFilter, RecordOperation
+from outlast.store.records import RecordOperation
+from outlast.store.rows import OperationFilter
 
 PAUSED_S = 5.0
 """How often a paused call looks whether the switch still stands."""

@@ -28,7 +28,13 @@ from outlast.engine.run import Outpaced, Run
 from outlast.engine.wording import event, failure
 from outlast.errors import ToolFailed
 from outlast.store.reconciling import Postponement
-from outlast.store.records import NewEvent, Note, RecordOperation, RecordOutcome, TakeTurn
+from outlast.store.records import (
+    NewEvent,
+    Note,
+    RecordOperation,
+    RecordOutcome,
+    TakeTurn,
+)
 from outlast.tools.call import ToolCall
 
 UNKNOWN: Final = "unknown"

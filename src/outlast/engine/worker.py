@@ -35,7 +35,14 @@ from outlast.engine.session import Session
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import StoreUnavailable
 from outlast.store.contract import Store
-from outlast.store.records import Claimed, ClaimRequest, Evidence, Loaded, Serves, TaskRef
+from outlast.store.records import (
+    Claimed,
+    ClaimRequest,
+    Evidence,
+    Loaded,
+    Serves,
+    TaskRef,
+)
 from outlast.tools.http import make_client
 
 T = TypeVar("T")

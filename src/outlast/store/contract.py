@@ -20,22 +20,14 @@ from outlast.store.reconciling import (
     Postponement,
 )
 from outlast.store.records import (
-    AttemptRow,
     Batch,
     Claimed,
     ClaimReply,
     ClaimRequest,
-    EventCursor,
-    EventRow,
     Evidence,
-    EvidenceRow,
     Flushed,
-    Health,
     Loaded,
-    Message,
-    OperationFilter,
     OperationRow,
-    Publication,
     Renewed,
     SessionRenewal,
     Settled,
@@ -44,8 +36,18 @@ from outlast.store.records import (
     Submitted,
     SweepRequest,
     Swept,
-    TaskFilter,
     TaskRef,
+)
+from outlast.store.rows import (
+    AttemptRow,
+    EventCursor,
+    EventRow,
+    EvidenceRow,
+    Health,
+    Message,
+    OperationFilter,
+    Publication,
+    TaskFilter,
     TaskRow,
 )
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from outlast import clock, telemetry
 from outlast.errors import StoreUnavailable, Unavailable
 from outlast.store.contract import Store
-from outlast.store.records import EventCursor, EventRow
+from outlast.store.rows import EventCursor, EventRow
 
 FINAL = frozenset({"task.succeeded", "task.failed", "task.cancelled"})
 BUFFER = 2_000

@@ -19,7 +19,6 @@ from outlast.store.records import (
     CommitIntent,
     EndAttempt,
     NewEvent,
-    Publication,
     RecordOperation,
     RecordOutcome,
     Serves,
@@ -27,6 +26,7 @@ from outlast.store.records import (
     Submission,
     TaskWrites,
 )
+from outlast.store.rows import Publication
 from outlast.store.sqlite import SqliteStore
 
 AGENT, POOL = "agent-x", "pool-x"

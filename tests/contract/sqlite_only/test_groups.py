@@ -15,7 +15,7 @@ from tests.contract.sqlite_only.processes import submission
 
 from outlast.errors import StoreUnavailable
 from outlast.store.contract import BatchRejected
-from outlast.store.records import TaskFilter
+from outlast.store.rows import TaskFilter
 from outlast.store.sqlite import SqliteStore
 from outlast.store.sqlite import connection as connections
 from outlast.store.sqlite import log as logs

@@ -207,7 +207,7 @@ async def test_closing_ends_waits(store: SqliteStore) -> None:
 FORK = """
 import asyncio, os, sys
 from outlast.errors import StoreUnavailable
-from outlast.store.records import TaskFilter
+from outlast.store.rows import TaskFilter
 from outlast.store.sqlite import SqliteStore
 store = SqliteStore(sys.argv[1])
 

@@ -13,7 +13,8 @@ from tests.contract.sqlite_only.processes import submission
 from tests.contract.sqlite_only.test_groups import log_bytes
 
 from outlast.errors import StoreUnavailable
-from outlast.store.records import EventCursor, OperationFilter, TaskRef
+from outlast.store.records import TaskRef
+from outlast.store.rows import EventCursor, OperationFilter
 from outlast.store.sqlite import SqliteStore
 from outlast.store.sqlite import connection as connections
 from outlast.store.sqlite import log as logs

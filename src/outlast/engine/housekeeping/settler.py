@@ -33,7 +33,8 @@ from outlast.engine.settings import WorkerSettings
 from outlast.errors import InvalidRequest, StoreUnavailable
 from outlast.store.contract import Store
 from outlast.store.reconciling import OpenItem, OpenRequest, Postponement
-from outlast.store.records import Evidence, EvidenceRow, Settlement
+from outlast.store.records import Evidence, Settlement
+from outlast.store.rows import EvidenceRow
 from outlast.tools.call import ToolCall
 
 BATCH: Final = 64

@@ -43,9 +43,7 @@ from outlast.store.records import (
     Evidence,
     Flushed,
     Loaded,
-    Message,
     OperationRow,
-    Publication,
     Renewed,
     SessionRenewal,
     Settled,
@@ -56,6 +54,7 @@ from outlast.store.records import (
     Swept,
     TaskRef,
 )
+from outlast.store.rows import Message, Publication
 
 DOUBT_SECONDS = 10.0
 """How long a flush whose answer was lost is sent again before it is given back as ``StoreUnavailable``."""

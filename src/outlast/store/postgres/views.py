@@ -11,16 +11,15 @@ from outlast.core import ids
 from outlast.store.postgres import failures
 from outlast.store.postgres.connections import VIEW, Address, Lines
 from outlast.store.reconciling import AuditRow, KeyHolder, OpenState, Pause
-from outlast.store.records import (
+from outlast.store.records import OperationRow, TaskRef
+from outlast.store.rows import (
     AttemptRow,
     EventCursor,
     EventRow,
     EvidenceRow,
     Health,
     OperationFilter,
-    OperationRow,
     TaskFilter,
-    TaskRef,
     TaskRow,
 )
 

@@ -21,22 +21,14 @@ from outlast.store.reconciling import (
     Postponement,
 )
 from outlast.store.records import (
-    AttemptRow,
     Batch,
     Claimed,
     ClaimReply,
     ClaimRequest,
-    EventCursor,
-    EventRow,
     Evidence,
-    EvidenceRow,
     Flushed,
-    Health,
     Loaded,
-    Message,
-    OperationFilter,
     OperationRow,
-    Publication,
     Renewed,
     SessionRenewal,
     Settled,
@@ -45,8 +37,18 @@ from outlast.store.records import (
     Submitted,
     SweepRequest,
     Swept,
-    TaskFilter,
     TaskRef,
+)
+from outlast.store.rows import (
+    AttemptRow,
+    EventCursor,
+    EventRow,
+    EvidenceRow,
+    Health,
+    Message,
+    OperationFilter,
+    Publication,
+    TaskFilter,
     TaskRow,
 )
 from outlast.store.sqlite import claim as claiming

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outlast.store.records import Message, Publication
+from outlast.store.rows import Message, Publication
 from outlast.store.sqlite.transaction import Transaction
 
 

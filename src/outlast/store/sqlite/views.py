@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from outlast.store.records import (
+from outlast.store.records import OperationRow, TaskRef
+from outlast.store.rows import (
     AttemptRow,
     EventCursor,
     EventRow,
     EvidenceRow,
     Health,
     OperationFilter,
-    OperationRow,
     TaskFilter,
-    TaskRef,
     TaskRow,
 )
 from outlast.store.sqlite.claim import operation_row

@@ -27,7 +27,8 @@ from outlast.core import values
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.worker import Worker
 from outlast.errors import StoreUnavailable
-from outlast.store.records import OperationFilter, Settlement, TaskRef
+from outlast.store.records import Settlement, TaskRef
+from outlast.store.rows import OperationFilter
 from outlast.streams.tail import Tail
 from outlast.submitting import DEFAULT_TENANT
 from outlast.testing.checkers import CHECKERS, Evidence, Violation, check_all

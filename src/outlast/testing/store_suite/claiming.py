@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from outlast.store.records import (
-    AttemptRow,
     Claimed,
     ClaimRequest,
     Serves,
     SessionRenewal,
     TaskRef,
 )
+from outlast.store.rows import AttemptRow
 from outlast.testing.store_suite.scene import HOUR, ROUND, SECOND, Backdoor, Scene, changed
 
 

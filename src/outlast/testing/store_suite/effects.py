@@ -9,7 +9,12 @@ from typing import Any
 import pytest
 
 from outlast.store.reconciling import EVERY_TENANT, AuditRow, KeyHolder, Pause
-from outlast.store.records import BusinessKey, Claimed, CommitIntent, EndAttempt
+from outlast.store.records import (
+    BusinessKey,
+    Claimed,
+    CommitIntent,
+    EndAttempt,
+)
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.guards import literal, refuses, where
 from outlast.testing.store_suite.scene import HOUR, SECOND, Backdoor, Reopen, Scene, changed

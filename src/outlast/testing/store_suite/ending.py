@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from outlast.core.transitions import WAITING_REASONS
-from outlast.store.records import AttemptRow, Serves, TaskRef
+from outlast.store.records import Serves, TaskRef
+from outlast.store.rows import AttemptRow
 from outlast.testing.store_suite.scene import ROUND, SECOND, Scene, changed
 
 FINAL = ("succeeded", "failed", "cancelled")

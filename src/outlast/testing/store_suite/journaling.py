@@ -11,7 +11,6 @@ from outlast.store.records import (
     AppendEvents,
     Batch,
     CommitIntent,
-    EvidenceRow,
     Flushed,
     Note,
     OperationRow,
@@ -20,6 +19,7 @@ from outlast.store.records import (
     TakeTurn,
     TaskWrites,
 )
+from outlast.store.rows import EvidenceRow
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene, changed, refused
 
 

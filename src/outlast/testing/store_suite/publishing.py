@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlast.store.records import Message, Publication
+from outlast.store.rows import Message, Publication
 from outlast.testing.store_suite.scene import SECOND, Scene, changed
 
 

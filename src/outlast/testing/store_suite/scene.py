@@ -27,11 +27,8 @@ from outlast.store.records import (
     CommitIntent,
     EndAttempt,
     Entry,
-    EventCursor,
-    EventRow,
     Flushed,
     NewEvent,
-    OperationFilter,
     OperationRow,
     RecordOperation,
     RecordOutcome,
@@ -43,8 +40,13 @@ from outlast.store.records import (
     SweepRequest,
     Swept,
     TaskRef,
-    TaskRow,
     TaskWrites,
+)
+from outlast.store.rows import (
+    EventCursor,
+    EventRow,
+    OperationFilter,
+    TaskRow,
 )
 
 SECOND = 1_000_000

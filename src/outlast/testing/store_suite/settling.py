@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from outlast.store.records import Evidence, EvidenceRow, Settled
+from outlast.store.records import Evidence, Settled
+from outlast.store.rows import EvidenceRow
 from outlast.testing.store_suite.scene import SECOND, Scene, changed
 
 VERDICTS = {"happened": "succeeded", "did_not_happen": "failed", "send_again": "planned"}

@@ -6,7 +6,13 @@ import json
 
 import pytest
 
-from outlast.store.records import Claimed, Serves, SweepRequest, Swept, TaskRef
+from outlast.store.records import (
+    Claimed,
+    Serves,
+    SweepRequest,
+    Swept,
+    TaskRef,
+)
 from outlast.testing.store_suite.scene import HOUR, ROUND, SECOND, Scene, changed
 
 

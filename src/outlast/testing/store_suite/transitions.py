@@ -16,7 +16,13 @@ import pytest
 
 from outlast.core.operation import OperationState
 from outlast.core.transitions import ATTEMPT, OPERATION, TASK, Machine, Refusal
-from outlast.store.records import Claimed, EndAttempt, Evidence, Serves, Submission
+from outlast.store.records import (
+    Claimed,
+    EndAttempt,
+    Evidence,
+    Serves,
+    Submission,
+)
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene
 
 LATER: dict[str, dict[str, str]] = {

@@ -11,13 +11,8 @@ import pytest
 from outlast.core.ids import operation_id
 from outlast.errors import SchemaMismatch, SchemaTooNew
 from outlast.store.contract import SCHEMA_VERSION
-from outlast.store.records import (
-    EventCursor,
-    Evidence,
-    OperationFilter,
-    TaskFilter,
-    TaskRef,
-)
+from outlast.store.records import Evidence, TaskRef
+from outlast.store.rows import EventCursor, OperationFilter, TaskFilter
 from outlast.testing.store_suite.scene import HOUR, SECOND, Backdoor, Reopen, Scene, changed
 
 TABLES: dict[str, set[str]] = {

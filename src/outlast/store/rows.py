@@ -1,0 +1,141 @@
+"""The frozen records that stores answer to those who read: tasks, events, attempts, evidence, outbox rows.
+
+Units and payloads are those of ``outlast.store.records``; views read committed rows and take no locks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from outlast.store.records import TaskState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRow:
+    """A task as people see it. attempts: those begun. waiting: the reason while waiting."""
+
+    tenant: str
+    task: str
+    agent: str
+    version: str
+    pool: str
+    priority: int
+    state: TaskState
+    reason: str | None
+    epoch: int
+    round: int
+    last_event: int
+    key: str | None
+    user: str | None
+    input: str
+    result: str | None
+    error: str | None
+    attempts: int
+    effects_open: int
+    submitted_at: int
+    ended_at: int | None
+    deadline_at: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskFilter:
+    """List newest first; ``before`` is the id to go on below. At most ``limit`` rows."""
+
+    tenant: str
+    state: str | None = None
+    agent: str | None = None
+    before: str | None = None
+    limit: int = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptRow:
+    """One attempt; end is None while its lease stands."""
+
+    epoch: int
+    round: int
+    session: str
+    worker: str
+    version: str
+    config: str
+    started_at: int
+    ended_at: int | None
+    end: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventCursor:
+    """Events of one task with numbers above ``after``."""
+
+    tenant: str
+    task: str
+    after: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventRow:
+    """A stored event. epoch names the attempt that it belongs to (0: none)."""
+
+    tenant: str
+    task: str
+    number: int
+    kind: str
+    epoch: int
+    data: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationFilter:
+    """The ledger of one task (``task``), or all operations in a state (only ``unknown`` without a task)."""
+
+    tenant: str
+    task: str | None = None
+    key: str | None = None
+    state: str | None = None
+    after: str | None = None
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvidenceRow:
+    """Stored evidence; ``number`` orders it within the operation."""
+
+    number: int
+    attempt: int
+    source: str
+    data: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """An outbox row. number orders the messages of one task."""
+
+    tenant: str
+    task: str
+    number: int
+    topic: str
+    data: str
+    created_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """What became of a message: published (the row goes) or parked with a reason."""
+
+    tenant: str
+    task: str
+    number: int
+    parked: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """What the store says of itself. queued counts at most 10,000 entries."""
+
+    reachable: bool
+    now: int = 0
+    schema_version: int = 0
+    queued: int = 0
+    detail: str = field(default="")
