@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal, Protocol
 
-from outlast import clock
+from outlast import clock, telemetry
 from outlast.core import ids, values
 from outlast.core.settle import Plan, plan
 from outlast.engine.housekeeping.settler import open_facts
@@ -130,6 +130,8 @@ class Operations:
         ids.check_key(by, "by")
         if verdict == "happened":
             await self._check_result(tenant, task, key, result)
+        elif verdict == "send_again":
+            await self._check_sender(tenant, task, operation)
         settlement = Settlement(
             tenant=tenant,
             task=task,
@@ -154,8 +156,19 @@ class Operations:
             raise SettlementConflict(
                 f"operation {operation} is {settled.state}, not open to this settlement", state=settled.state
             )
+        telemetry.emit(telemetry.OperationSettled(tenant=tenant, task=task, key=key, verdict=verdict))
         view, _ = await self.show(operation, tenant=tenant)
         return view
+
+    async def _check_sender(self, tenant: str, task: str, operation: str) -> None:
+        """Refuse to have a call sent again for a task that has ended: nobody would send it."""
+        rows = await self._app.store.read_tasks([TaskRef(tenant=tenant, task=task)])
+        if rows and rows[0].ended_at is not None:
+            raise SettlementConflict(
+                f"task {task} has ended as {rows[0].state}: nobody would send operation {operation} again;"
+                " settle it as happened or as did_not_happen",
+                state="task_ended",
+            )
 
     async def _check_result(self, tenant: str, task: str, key: str, result: Any) -> None:
         """Refuse a result that the agent could not use, where this process knows the tool."""

@@ -129,3 +129,30 @@ def test_what_is_said_is_kept() -> None:
 @pytest.mark.parametrize("option", ["find", "key_window", "business_key", "provider", "version", "effect"])
 def test_none_is_as_good_as_not_said(option: str) -> None:
     assert declared(**{option: None}).effect == "manual"
+
+
+def test_calls_that_do_no_harm_when_made_twice_are_tried_for_longer() -> None:
+    app = Outlast("defaults")
+
+    def policy(effect: str) -> Backoff:
+        options: dict[str, object] = {"effect": effect, "name": effect}
+        if effect == "keyed":
+            options["key_window"] = "1h"
+        if effect == "queryable":
+            options["find"] = find
+
+        app.tool(**options)(act)  # type: ignore[arg-type]
+        return app.registry.tools[effect].retry
+
+    async def act(call: ToolCall) -> None:
+        """Do nothing."""
+
+    async def find(call: ToolCall) -> None:
+        """Find nothing."""
+
+    careful = Backoff(base_s=1.0, max_s=8.0, jitter_s=0.5, mode="plain", attempts=6, total_s=30.0)
+    assert policy("keyed") == policy("queryable") == policy("manual") == careful
+    harmless = policy("read")
+    assert policy("idempotent") == harmless
+    assert harmless.mode == "full"
+    assert (harmless.attempts, harmless.total_s) > (careful.attempts, careful.total_s)

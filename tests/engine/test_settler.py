@@ -16,7 +16,7 @@ from outlast.app import TaskHandle
 from outlast.core import settle
 from outlast.core.retry import Backoff
 from outlast.engine.finding import Found
-from outlast.errors import StoreUnavailable, ToolFailed
+from outlast.errors import SettlementConflict, StoreUnavailable, ToolFailed
 from outlast.store.reconciling import Postponement
 from outlast.testing.recorder import Call, Recorder, Rule
 
@@ -545,3 +545,29 @@ async def test_a_declined_resend_that_the_settler_allowed_leaves_the_unknown_ope
     await house.waits(handle, "reconciliation")
     operation = (await house.operations(handle))["create#1"]
     assert (operation.state, operation.attempt) == ("unknown", 2)
+
+
+async def test_nobody_is_asked_to_send_again_for_a_task_that_has_ended(
+    house: House, recorder: Recorder
+) -> None:
+    tickets = recorder.url
+
+    @house.app.tool(name="create", timeout="10s")
+    async def create(call: ToolCall) -> None:
+        await call.http.post(f"{tickets}/tickets", json={"invoice": "INV-8", "amount": "1"})
+
+    @house.app.agent(deadline="400ms")
+    async def files(task: TaskContext) -> None:
+        await task.call(create)
+
+    await recorder.plan(Rule.act_then_hang())
+    handle = await house.submit(files)
+    house.start(grace_s=0.1)
+    view = await house.ended(handle)
+    assert (view.state, view.effects_open) == ("failed", 1)
+    name = f"{handle.id}:create#1"
+    with pytest.raises(SettlementConflict) as refused:
+        await house.app.operations.settle(name, "send_again", reason="again", by="kim", forced=True)
+    assert refused.value.state == "task_ended"
+    settled = await house.app.operations.settle(name, "happened", reason="it is there", by="kim", forced=True)
+    assert settled.state == "succeeded"

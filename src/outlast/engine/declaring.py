@@ -11,7 +11,7 @@ from outlast.core import ids
 from outlast.core.durations import Duration, microseconds
 from outlast.core.operation import Effect
 from outlast.core.retry import Backoff
-from outlast.engine.registry import DEFAULT_TOOL_BACKOFF, BusinessRule, ToolSpec
+from outlast.engine.registry import DEFAULT_BACKOFF, BusinessRule, ToolSpec
 from outlast.engine.signature import Signature
 from outlast.errors import ConfigurationError
 
@@ -96,7 +96,7 @@ def tool_spec(function: Callable[..., Any], options: ToolOptions) -> ToolSpec:
         else _beside(signature, requires, skip=0, owner=f"requires of {what}"),
         provider=ids.check_name(options.get("provider", name), f"provider of {what}"),
         timeout_us=microseconds(options.get("timeout", "30s"), what="timeout"),
-        retry=options.get("retry", DEFAULT_TOOL_BACKOFF),
+        retry=options.get("retry", DEFAULT_BACKOFF.get(effect, DEFAULT_BACKOFF["manual"])),
     )
 
 

@@ -233,7 +233,8 @@ async def _intend(run: Run, operation: Operation) -> str | None:
     if refused is not None:
         if refused == "not_planned":
             raise Outpaced(f"operation {operation.key}: the ledger has moved on")
-        if resent:
+        if resent or operation.earlier_open:
+            # Also where an earlier run had put the resend on record and died before this.
             await settling.still_unknown(run, operation, f"not sent again: {refused.split()[0]}")
         if refused == "deadline":
             raise DeadlineExceeded(

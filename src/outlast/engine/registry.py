@@ -14,8 +14,18 @@ from outlast.engine.signature import Signature
 from outlast.errors import AgentNotFound, ConfigurationError
 from outlast.store.records import Serves
 
-DEFAULT_TOOL_BACKOFF = Backoff(base_s=1.0, max_s=8.0, jitter_s=0.5, mode="plain", attempts=6, total_s=30.0)
-"""One to eight seconds apart, six attempts, thirty seconds in all."""
+_CAREFUL = Backoff(base_s=1.0, max_s=8.0, jitter_s=0.5, mode="plain", attempts=6, total_s=30.0)
+_HARMLESS = Backoff(base_s=0.5, max_s=8.0, mode="full", attempts=8, total_s=60.0)
+DEFAULT_BACKOFF: dict[str, Backoff] = {
+    "read": _HARMLESS,
+    "idempotent": _HARMLESS,
+    "keyed": _CAREFUL,
+    "queryable": _CAREFUL,
+    "manual": _CAREFUL,
+}
+"""Retry policies by effect class, where a tool declares none: calls that do no harm when made twice are tried
+for longer, and spread over the whole wait; the others one to eight seconds apart, six attempts, thirty
+seconds in all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,7 +38,7 @@ from outlast.store.rows import EvidenceRow
 from outlast.tools.call import ToolCall
 
 BATCH: Final = 64
-LEASE_US: Final = 120_000_000
+LEASE_US: Final = 60_000_000
 
 
 class Host(Protocol):
