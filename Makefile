@@ -28,7 +28,7 @@ dev: $(STAMP)  ## Run everything in one process, with reload
 	@$(BIN)/outlast dev $(ARGS)
 
 test: $(STAMP)  ## Run the whole test suite, in a few processes
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadscope $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 check: $(STAMP)  ## Formatting, lint, types, layers
 	@$(BIN)/ruff format --check .

@@ -86,3 +86,18 @@ async def _migrate(url: str) -> None:
         await store.migrate()
     finally:
         await store.close()
+
+
+# Folders whose tests start many processes and watch leases run out: one after the other, in one process of
+# the suite.
+CROWDED = ("crashes", "drills")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Say which tests stay together when the suite runs in several processes: a module's or a class's, or the
+    crowded ones."""
+    tests = Path(__file__).parent
+    for item in items:
+        folder = item.path.relative_to(tests).parts[0] if item.path.is_relative_to(tests) else ""
+        group = "crowded" if folder in CROWDED else item.nodeid.rpartition("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
