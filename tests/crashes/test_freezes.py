@@ -48,7 +48,8 @@ async def freezes(scene: Scene, point: str) -> tuple[Process, list[TaskHandle]]:
 async def thaws(worker: Process) -> None:
     """Let a worker go on until it knows that it lost its session, and leave."""
     worker.thaw()
-    await worker.says("session_lost")
+    # All of them want the one file at once, and SQLite hands its lock out in no order.
+    await worker.says("session_lost", timeout=90)
     assert await worker.stop() == 0
 
 
