@@ -123,8 +123,12 @@ class Tail:
                 if more:
                     continue
                 again = asyncio.ensure_future(self._again.wait())
-                await asyncio.wait({hint, again}, timeout=self._poll_s, return_when=asyncio.FIRST_COMPLETED)
-                again.cancel()
+                try:
+                    await asyncio.wait(
+                        {hint, again}, timeout=self._poll_s, return_when=asyncio.FIRST_COMPLETED
+                    )
+                finally:
+                    again.cancel()
                 if hint.done():
                     hint = asyncio.ensure_future(self._store.wakes.wait("events", self._poll_s))
         finally:

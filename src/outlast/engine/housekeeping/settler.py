@@ -38,6 +38,9 @@ from outlast.store.rows import EvidenceRow
 from outlast.tools.call import ToolCall
 
 BATCH: Final = 64
+SWEEPS: Final = 2
+"""It looks every second time that the sweeper does: a task that waits for it has waited for an answer
+already."""
 LEASE_US: Final = 60_000_000
 
 
@@ -98,7 +101,7 @@ class Settler:
             except StoreUnavailable as error:
                 telemetry.emit(telemetry.StoreAway(duty="settle", detail=str(error)))
                 busy = False
-            await asyncio.sleep(0.0 if busy else self._host.settings.sweep_s)
+            await asyncio.sleep(0.0 if busy else SWEEPS * self._host.settings.sweep_s)
 
     async def once(self) -> bool:
         """Take what is due and settle it; answer whether there may be more at once. Raises

@@ -130,10 +130,12 @@ class Listener:
         try:
             while not connection.is_closed():
                 something = asyncio.ensure_future(self._something.wait())
-                done, _ = await asyncio.wait(
-                    (lost, something), timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED
-                )
-                something.cancel()
+                try:
+                    done, _ = await asyncio.wait(
+                        (lost, something), timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                    )
+                finally:
+                    something.cancel()
                 if lost in done:
                     return
                 self._something.clear()
