@@ -77,7 +77,8 @@ async def test_a_task_that_takes_its_workers_down_is_parked_after_three(scene: S
 
 async def test_two_workers_of_one_name_never_share_a_lease(scene: Scene) -> None:
     victim = scene.worker("twin", Trigger(point="effects.before_outcome", action="kill"), pools=["left"])
-    other = scene.worker("twin", pools=["right"])
+    # Long enough that a busy machine does not take its lease from the living one.
+    other = scene.worker("twin", pools=["right"], lease_s=15.0)
     await asyncio.gather(victim.says("ready"), other.says("ready"))
     busy = await scene.submit("stepwise", {"invoice": "INV-busy", "steps": 60}, pool="right")
     handle = await scene.submit("journey", {"invoice": "INV-left"}, pool="left")
