@@ -67,10 +67,6 @@ class Lease(Protocol):
         """The entries of this run cannot be stored; end it by name."""
         ...
 
-    def flushed(self, verdict: Flushed) -> None:
-        """Entries of this run were committed."""
-        ...
-
 
 def size_of(entry: Entry) -> int:
     """Estimate an entry's bytes on the way to the store."""
@@ -230,7 +226,7 @@ class Journal:
             elif verdict.kind == "stale":
                 self._refuse(lease, waiting)
             else:
-                self._accept(lease, waiting, verdict)
+                self._accept(waiting, verdict)
         return deferred
 
     async def _send(self, batch: Batch) -> list[Flushed]:
@@ -262,8 +258,7 @@ class Journal:
         lease.fenced_out()
 
     @staticmethod
-    def _accept(lease: Lease, waiting: list[Waiting], verdict: Flushed) -> None:
-        lease.flushed(verdict)
+    def _accept(waiting: list[Waiting], verdict: Flushed) -> None:
         refusals = dict(verdict.refusals) if verdict.refusals else {}
         for index, (_, future, _) in enumerate(waiting):
             if future is not None and not future.done():

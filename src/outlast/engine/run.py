@@ -50,7 +50,6 @@ from outlast.store.records import (
     EndAttempt,
     Entry,
     Evidence,
-    Flushed,
     Loaded,
     OperationRow,
 )
@@ -152,9 +151,6 @@ class Run:
     def unstorable(self, error: Exception) -> None:
         """What this run wrote cannot be stored: end it by name."""
         self.interrupt("unstorable", text_of(error))
-
-    def flushed(self, verdict: Flushed) -> None:
-        """Entries of this run were committed."""
 
     def guard(self) -> None:
         """Raise LeaseLost unless calls may be sent now; looked at immediately before every send."""
