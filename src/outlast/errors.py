@@ -9,15 +9,24 @@
     ├── NotFound                  no such thing in this tenant
     │   ├── TaskNotFound
     │   ├── OperationNotFound
+    │   ├── ApprovalNotFound
+    │   ├── RuleNotFound
     │   └── AgentNotFound
     ├── Conflict                  the request disagrees with what is recorded
     │   ├── IdempotencyConflict   same key, other request
     │   ├── OperationConflict     same operation, other arguments (seen on replay)
-    │   └── SettlementConflict    the operation is not waiting to be settled that way
+    │   ├── SettlementConflict    the operation is not waiting to be settled that way
+    │   ├── ApprovalConflict      the approval is decided, withdrawn, used, or its time is over
+    │   ├── FingerprintMismatch   the decision is about something else than was seen
+    │   ├── SignalConflict        same key, other data
+    │   └── TaskEnded             the task is over, and ended otherwise
+    ├── NotAllowed                this person may not do that
+    ├── InvalidToken              a link or callback is altered, expired, or of another secret
     ├── AmbiguousOperation        a counted name was used where its count is not repeatable
     ├── Unavailable               try again later; nothing is lost
     │   ├── StoreUnavailable      the database cannot be reached
-    │   └── Busy                  a twin of this request is still open
+    │   ├── Busy                  a twin of this request is still open
+    │   └── InboxFull             too many signals lie before the task
     ├── SchemaMismatch            the database's schema is not the one this code knows
     │   ├── SchemaOutdated
     │   └── SchemaTooNew
@@ -30,7 +39,12 @@
         ├── StepFailed            a step raised
         ├── ToolRejected          processed and declined
         ├── ToolFailed            not processed, or failed for good
-        └── ResultUnstorable      it was done, and its result cannot be stored
+        ├── ResultUnstorable      it was done, and its result cannot be stored
+        ├── ApprovalDenied        policy or a person said no; nothing was sent
+        ├── ApprovalExpired       nobody decided in time; nothing was sent
+        ├── WaitTimeout           what was waited for did not come in time
+        ├── ChildFailed           a child task ended as failed
+        └── ChildCancelled        a child task ended as cancelled
 
     ToolVerdict                   what a tool body raises to say how its call ended
     ├── Rejected                  processed and declined
@@ -49,17 +63,27 @@ from typing import ClassVar
 __all__ = [
     "AgentNotFound",
     "AmbiguousOperation",
+    "ApprovalConflict",
+    "ApprovalDenied",
+    "ApprovalExpired",
+    "ApprovalNotFound",
     "Busy",
+    "ChildCancelled",
+    "ChildFailed",
     "ConfigurationError",
     "Conflict",
     "DeadlineExceeded",
+    "FingerprintMismatch",
     "Forbidden",
     "IdempotencyConflict",
+    "InboxFull",
     "Invalid",
     "InvalidInput",
     "InvalidKey",
     "InvalidRequest",
+    "InvalidToken",
     "LeaseLost",
+    "NotAllowed",
     "NotFound",
     "NotSent",
     "OperationConflict",
@@ -68,13 +92,16 @@ __all__ = [
     "OutlastError",
     "Rejected",
     "ResultUnstorable",
+    "RuleNotFound",
     "SchemaMismatch",
     "SchemaOutdated",
     "SchemaTooNew",
     "SettlementConflict",
+    "SignalConflict",
     "StepFailed",
     "StoreUnavailable",
     "TaskCancelled",
+    "TaskEnded",
     "TaskFailed",
     "TaskNotFound",
     "ToolFailed",
@@ -84,6 +111,7 @@ __all__ = [
     "Uncertain",
     "Unserializable",
     "ValueTooLarge",
+    "WaitTimeout",
 ]
 
 
@@ -152,6 +180,18 @@ class OperationNotFound(NotFound):
     code = "operation_not_found"
 
 
+class ApprovalNotFound(NotFound):
+    """No approval of that id in this tenant."""
+
+    code = "approval_not_found"
+
+
+class RuleNotFound(NotFound):
+    """No standing rule of that number stands in this tenant."""
+
+    code = "rule_not_found"
+
+
 class AgentNotFound(NotFound):
     """No agent of that name is registered."""
 
@@ -186,6 +226,55 @@ class SettlementConflict(Conflict):
         self.state = state
 
 
+class ApprovalConflict(Conflict):
+    """The approval cannot be decided any more. ``state`` says what is recorded, ``by`` who decided it."""
+
+    code = "approval_conflict"
+
+    def __init__(self, message: str, *, state: str = "", by: str = "") -> None:
+        super().__init__(message)
+        self.state = state
+        self.by = by
+
+
+class FingerprintMismatch(Conflict):
+    """The approval asks about something else than was seen; look again. ``current`` is its fingerprint."""
+
+    code = "fingerprint_mismatch"
+
+    def __init__(self, message: str, *, current: str = "") -> None:
+        super().__init__(message)
+        self.current = current
+
+
+class SignalConflict(Conflict):
+    """The signal's key was used before for other data."""
+
+    code = "signal_conflict"
+
+
+class TaskEnded(Conflict):
+    """The task is over. ``state`` says how it ended."""
+
+    code = "task_ended"
+
+    def __init__(self, message: str, *, state: str = "") -> None:
+        super().__init__(message)
+        self.state = state
+
+
+class NotAllowed(OutlastError):
+    """Whoever asks may not do that; the text says what is missing."""
+
+    code = "not_allowed"
+
+
+class InvalidToken(OutlastError):
+    """A signed link or callback token is altered, expired, or was made under another secret."""
+
+    code = "invalid_token"
+
+
 class AmbiguousOperation(OutlastError):
     """A counted name was used where its count is not repeatable; use ``gather`` or ``key=``."""
 
@@ -212,6 +301,12 @@ class Busy(Unavailable):
     """A twin of this request is still open elsewhere."""
 
     code = "busy"
+
+
+class InboxFull(Unavailable):
+    """Too many signals lie before the task without being taken."""
+
+    code = "inbox_full"
 
 
 class SchemaMismatch(OutlastError):
@@ -306,6 +401,37 @@ class ResultUnstorable(OperationError):
     """The call was done, and its result cannot be stored; it is not repeated."""
 
     code = "result_unstorable"
+
+
+class ApprovalDenied(OperationError):
+    """Policy or a person said no, and nothing was sent. ``reason`` is ``policy``, ``rule``, ``person`` or
+    ``too_large_to_show``."""
+
+    code = "approval_denied"
+
+
+class ApprovalExpired(OperationError):
+    """Nobody decided in time, and nothing was sent."""
+
+    code = "approval_expired"
+
+
+class WaitTimeout(OperationError):
+    """What was waited for did not come in time; recorded, so that a replay sees the same."""
+
+    code = "wait_timeout"
+
+
+class ChildFailed(OperationError):
+    """A child task ended as failed. ``reason`` is the code that it failed with."""
+
+    code = "child_failed"
+
+
+class ChildCancelled(OperationError):
+    """A child task ended as cancelled."""
+
+    code = "child_cancelled"
 
 
 class ToolVerdict(Exception):

@@ -31,6 +31,13 @@ POINTS: dict[str, str] = {
     "sweeper.after_sweep": "the sweep is committed",
     "submit.before_commit": "the request is checked, nothing of it stored",
     "submit.after_commit": "the task is stored, the caller not yet told",
+    "children.before_submit": "a child is on its parent's record, not yet accepted as a task",
+    "children.after_submit": "a child is accepted, its parent not yet told",
+    "approvals.before_ask": "policy wants a decision, the question not yet on disk",
+    "approvals.after_ask": "the question is on disk, the call waits",
+    "waits.before_take": "a signal or a child's end has been read, not yet taken on record",
+    "deliver.before": "a task's end has left something for another task, not yet delivered",
+    "deliver.after": "what was left is delivered",
 }
 """Every point and what is true there."""
 

@@ -132,8 +132,9 @@ OPERATION = _machine(
         ("running", "back_off"): "planned",
         ("unknown", "settle_happened"): "succeeded",
         ("unknown", "settle_did_not_happen"): "failed",
-        # By a person, or where a resend is declared and provably safe.
-        ("unknown", "send_again"): "planned",
+        # Said by a person, or where a resend is declared and provably safe: it stays unknown until the resend's intent.
+        ("unknown", "send_again"): "unknown",
+        ("unknown", "resend"): "running",
         # Late evidence contradicts what was settled.
         ("succeeded", "contradict"): "unknown",
         ("failed", "contradict"): "unknown",

@@ -10,6 +10,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from outlast.store.approving import (
+    ApprovalFilter,
+    ApprovalRow,
+    Decided,
+    Decision,
+    Rule,
+    Rules,
+    VoteRow,
+)
+from outlast.store.posting import (
+    Cancel,
+    CancelReply,
+    Delivered,
+    Heard,
+    News,
+    Posted,
+    Signal,
+)
 from outlast.store.reconciling import (
     AuditRow,
     KeyHolder,
@@ -26,6 +44,7 @@ from outlast.store.records import (
     ClaimRequest,
     Evidence,
     Flushed,
+    InboxRow,
     Loaded,
     OperationRow,
     Renewed,
@@ -66,7 +85,8 @@ class BatchRejected(ValueError):
 class Wakes(Protocol):
     """Hints that something may have changed; losing one costs time, never correctness.
 
-    Topics: ``queue`` (something may be claimable), ``events`` (a task's stream grew).
+    Topics: ``queue`` (something may be claimable), ``events`` (a task's stream grew), ``facts`` (something
+    was posted for a task that runs), ``posts`` (there is something to deliver).
     """
 
     async def wait(self, topic: str, timeout: float) -> bool:
@@ -187,6 +207,65 @@ class Store(Protocol):
         Idempotent."""
         ...
 
+    async def post(self, signals: Sequence[Signal], *, now: int | None = None) -> list[Posted]:
+        """Put signals into their tasks' inboxes, in order; a verdict per signal.
+
+        Lock, then look. An accepted one raises the head's facts, appends ``signal.received`` and wakes a task
+        that waits, whatever it waits for; a running task's worker is told (``news``). Idempotent by
+        (task, name, key).
+        """
+        ...
+
+    async def cancel(self, requests: Sequence[Cancel], *, now: int | None = None) -> list[CancelReply]:
+        """Cancel tasks; what is answered is decided under the head's lock and agrees with the end.
+
+        Queued or waiting: ends as cancelled now, with everything that an ending does. Running: the mark is
+        set (event ``task.cancel_requested``), and from this commit on no intent is admitted and every ending
+        becomes cancelled, also one by release, by the loss of the worker or by the deadline. Kept in the
+        audit trail. Idempotent.
+        """
+        ...
+
+    async def news(self, session: str, heard: Sequence[Heard], *, now: int | None = None) -> list[News]:
+        """Note what a session's worker has heard, and answer which of its running tasks have more.
+
+        Answers every task of the session for which something was posted since; what is not told as heard is
+        answered again. Costs nothing that grows with the tasks that run.
+        """
+        ...
+
+    async def deliver(self, limit: int, *, now: int | None = None) -> Delivered:
+        """Deliver what tasks' ends have left for other tasks, at most ``limit``.
+
+        The end of a child goes into its parent's inbox, raises its facts and wakes it; children of a task
+        that has ended are cancelled. Each is written in the transaction that caused it and deleted in the one
+        that delivers it; several may deliver at once. Idempotent.
+        """
+        ...
+
+    async def decide(self, decisions: Sequence[Decision], *, now: int | None = None) -> list[Decided]:
+        """Decide approvals by compare-and-set under the task's head; a verdict per decision.
+
+        The first that decides wins. Looks, in this order, at: existence, an earlier word of the same person
+        (``repeated``, if it is the same verdict about the same fingerprint), the state (``conflict``,
+        ``expired``), who may decide (``forbidden``), the fingerprint. An edit sets the new arguments and
+        fingerprint first; votes for the old one do not count. Approved: the operation becomes ``approved``.
+        Appends ``approval.voted`` (quorum not reached yet), ``approval.approved`` or ``approval.rejected``,
+        keeps the vote and an audit row, raises the head's facts, wakes the task or tells its worker.
+        """
+        ...
+
+    async def put_rule(self, rule: Rule, *, now: int | None = None) -> int:
+        """Let a standing rule stand from the next intent on; answers its number; kept in the audit trail."""
+        ...
+
+    async def withdraw_rule(
+        self, tenant: str, number: int, by: str, reason: str, *, now: int | None = None
+    ) -> bool:
+        """Take a rule back, for every call not yet begun; answers whether it stood; kept in the audit
+        trail."""
+        ...
+
     async def pause(self, switch: Pause, *, now: int | None = None) -> None:
         """Stop new intents of a scope from the next batch on; kept in the audit trail. Idempotent."""
         ...
@@ -250,6 +329,34 @@ class Store(Protocol):
 
     async def read_audit(self, tenant: str, after: int = 0, limit: int = 100) -> list[AuditRow]:
         """Read a tenant's audit trail above a number, oldest first."""
+        ...
+
+    async def read_inbox(self, tenant: str, task: str, after: int = 0) -> list[InboxRow]:
+        """Read what lies before a task above a number and was not taken, oldest first."""
+        ...
+
+    async def read_approvals(self, tenant: str, task: str) -> list[ApprovalRow]:
+        """Read all approvals of a task, by operation and number."""
+        ...
+
+    async def read_approval(self, tenant: str, approval: str) -> ApprovalRow | None:
+        """Read an approval by its id."""
+        ...
+
+    async def list_approvals(self, query: ApprovalFilter) -> list[ApprovalRow]:
+        """List a tenant's approvals by age. The cost does not grow with those that are decided."""
+        ...
+
+    async def read_votes(self, tenant: str, approval: str) -> list[VoteRow]:
+        """Read who said what about an approval, oldest first."""
+        ...
+
+    async def read_rules(self, tenant: str, tool: str) -> Rules:
+        """Read the rules that stand for a tool."""
+        ...
+
+    async def list_rules(self, tenant: str) -> list[Rule]:
+        """List a tenant's standing rules, by tool and number."""
         ...
 
     async def health(self) -> Health:

@@ -61,7 +61,11 @@ class Postponement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenState:
-    """An item of the reconciliation queue as people see it: ask_at None means that a person is needed."""
+    """An item of the reconciliation queue as people see it.
+
+    ask_at None means that a person is needed, unless ``resend``: it was settled as to be sent again, and waits
+    for its task to do so.
+    """
 
     since: int
     asked: int
@@ -69,6 +73,7 @@ class OpenState:
     ask_at: int | None
     sender_gone: bool
     why: str
+    resend: bool = False
 
 
 # -- switches, keys, audit ---------------------------------------------------------------------------------

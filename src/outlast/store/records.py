@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from outlast.core.operation import Effect, OperationKind, OperationState
+from outlast.store.approving import ApprovalRow, Subject
 
 TaskState = Literal["queued", "running", "waiting", "succeeded", "failed", "cancelled"]
 ANY_VERSION = ""
@@ -18,6 +19,19 @@ ANY_VERSION = ""
 
 
 # -- submit ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parent:
+    """The task that spawned a child, by the operation ``key`` under the lease of ``epoch``.
+
+    detached: the child goes on when its parent ends; otherwise it is cancelled then.
+    """
+
+    task: str
+    epoch: int
+    key: str
+    detached: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +44,8 @@ class Submission:
     deadline_us: how long after acceptance the task must have ended; None for no bound.
     run_at: instant before which it must not start; None for now.
     announce: write an outbox message with the task and one with its end.
+    parent: whose child it is. Accepted only while the parent runs under that epoch and no cancel stands; a
+    child that exists already is ``accepted`` whatever became of its parent. Its end is posted to the parent.
     """
 
     tenant: str
@@ -46,6 +62,7 @@ class Submission:
     run_at: int | None = None
     trace: str | None = None
     announce: bool = False
+    parent: Parent | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,10 +72,10 @@ class Submitted:
     kind ``accepted``: stored now (or by an earlier execution of this very record). ``replayed``: the tenant's
     key was used for the same request; ``task`` is that first task. ``conflict``: the key was used for another
     request; ``task`` is the one that holds it. ``busy``: a twin's open transaction did not end within the
-    bound.
+    bound. ``stale``: the parent does not run under that epoch any more, or is being cancelled.
     """
 
-    kind: Literal["accepted", "replayed", "conflict", "busy"]
+    kind: Literal["accepted", "replayed", "conflict", "busy", "stale"]
     task: str
 
 
@@ -180,11 +197,30 @@ class OperationRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InboxRow:
+    """What lies before a task: a signal, or the end of a child.
+
+    number: the head's ``facts`` when it was posted. kind ``signal``: name and data as sent. kind ``child``:
+    name is the key of the child's operation, data ``{"task": id, "state": final state}``.
+    """
+
+    tenant: str
+    task: str
+    number: int
+    kind: Literal["signal", "child"]
+    name: str
+    data: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
     """What a worker needs to run a claimed task; read without locks after the claim.
 
     failures: attempts of this round that ended as failed (for the agent's retry policy).
     attempts: attempts of this task that have ended, whatever the round.
+    inbox: what lies before the task and was not taken, oldest first. approvals: all questions that its
+    operations ever asked, by operation and number.
     """
 
     tenant: str
@@ -196,6 +232,8 @@ class Loaded:
     failures: int
     attempts: int
     operations: tuple[OperationRow, ...]
+    inbox: tuple[InboxRow, ...] = ()
+    approvals: tuple[ApprovalRow, ...] = ()
 
 
 # -- the journal -------------------------------------------------------------------------------------------
@@ -215,9 +253,10 @@ class RecordOperation:
     """Record: an operation that needs no intent (a step, a value, a timer), whole.
 
     state: ``succeeded``, ``failed``, or ``running`` for a timer, or ``planned`` for a call put on record
-    before its intent. due_in_us / due_at: when a timer is due, relative to the database's now, or absolute;
-    the store writes ``due_at``. Replaces an entry under the same key only if that one is not final. Accepted
-    whenever the epoch matches.
+    before its intent. due_in_us / due_at: when a timer, or the time limit of a wait, is due, relative to the
+    database's now, or absolute; the store writes ``due_at``. takes: numbers of the inbox rows that this
+    record consumes. Replaces an entry under the same key only if that one is not final. Accepted whenever the
+    epoch matches.
     """
 
     key: str
@@ -231,7 +270,69 @@ class RecordOperation:
     error: str | None = None
     due_in_us: int | None = None
     due_at: int | None = None
+    takes: tuple[int, ...] = ()
     events: tuple[NewEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskApproval:
+    """Record: put an operation on record and a question about it before people.
+
+    The operation: a call (kind ``tool``, state ``planned``) or a question (kind ``signal``, state
+    ``running``), as by RecordOperation; request, arguments: as there. number: 1 for the first question about
+    this operation. Any question about it that is still pending or approved is withdrawn (event
+    ``approval.withdrawn``). expires_in_us: counted from the database's now, None for never; for a question
+    the operation's ``due_at`` as well. The rest as in ApprovalRow, whose id is made from task, key and
+    number. Appends ``approval.requested`` with the approval's id. Idempotent by that id.
+    """
+
+    key: str
+    position: int
+    kind: OperationKind
+    name: str
+    request: str
+    arguments: str
+    number: int
+    subject: Subject
+    fingerprint: str
+    shown: str
+    reason: str
+    policy: str
+    target: str | None = None
+    roles: tuple[str, ...] = ()
+    quorum: int = 1
+    four_eyes: bool = False
+    requester: str | None = None
+    expires_in_us: int | None = None
+    events: tuple[NewEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireApproval:
+    """Gate: record that the time of a question is over, by the database's clock.
+
+    Admitted when the approval is pending or approved and its time is over (state ``expired``, event
+    ``approval.expired``), and when it is expired already. Refused as ``not_expired`` otherwise.
+    """
+
+    key: str
+    number: int
+    events: tuple[NewEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consent:
+    """Under what a call is made.
+
+    policy: the version of the policy that was asked. rules: the version of the tool's standing rules that was
+    looked at, 0 for none. approval: number of the decision that the intent consumes, None where policy allows
+    the call by itself. fingerprint: what that decision has to be about.
+    """
+
+    policy: str
+    rules: int = 0
+    approval: int | None = None
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -258,11 +359,21 @@ class CommitIntent:
     given here (0 and 0 for a new operation), epoch that of the lease, deadline_at = now + timeout_us, never
     later than the task's; the business key, if there is one, is held by this operation.
     Refused, nothing written, by the first that applies: ``deadline`` (the task's time is over),
-    ``not_planned`` (the stored state, attempt or turn is another), ``paused`` (a switch stands for
-    everything, this tenant or this tool), ``held <us>`` (the provider asked everybody to wait that many
-    microseconds more), ``key_held`` (another operation holds the business key), ``key_done`` (another
-    operation succeeded under it, inside its window). provider: whose shared waits are honoured. repeat: go
-    ahead although the key is done (a person decided so).
+    ``cancelled`` (a cancel stands), ``not_planned`` (the stored state, attempt or turn is another),
+    ``paused`` (a switch stands for everything, this tenant or this tool), ``held <us>`` (the provider asked
+    everybody to wait that many microseconds more), ``rules_changed`` (the version of the tool's standing
+    rules is not the one of ``consent``; without consent, any rule at all), ``no_approval`` (the decision that
+    ``consent`` names is not approved, or is about another fingerprint or policy, or its time is over),
+    ``key_held`` (another operation holds the business key), ``key_done`` (another operation succeeded under
+    it, inside its window). provider: whose shared waits are honoured. repeat: go ahead although the key is
+    done (a person decided so).
+
+    A decision is consumed here: approved becomes ``used``. A later attempt of the same operation stays under
+    a used decision of the same fingerprint and policy until it expires or is ``spent``.
+
+    resend: the stored state has to be ``unknown`` instead of planned: the call is made again although nobody
+    knows of the last one. Admitted: the item leaves the reconciliation queue in this very entry. Refused: it
+    stays there untouched.
     """
 
     key: str
@@ -279,6 +390,8 @@ class CommitIntent:
     provider: str | None = None
     business: BusinessKey | None = None
     repeat: bool = False
+    resend: bool = False
+    consent: Consent | None = None
     events: tuple[NewEvent, ...] = ()
 
 
@@ -352,11 +465,15 @@ class EndAttempt:
     task_state: the task's next state. ``succeeded``/``failed``/``cancelled``: a result row for this round is
     written (``result`` or ``error``), open effectful operations (running) become unknown and go to the
     reconciliation queue, the deadline timer goes, and the store appends ``task.<state>`` with
-    ``effects_open`` and, for announced tasks, an outbox message. ``waiting``: with ``reason``; becomes
-    ``queued`` at once if the head's facts are more than ``facts`` seen, or if the wait is for reconciliation
-    or timer and is already over. ``queued``: released. wake_in_us: for reason timer: due that long after now;
-    None: at the earliest ``due_at`` of the task's running timers. reopen: keys of failed operations to put
-    back to ``planned`` (agent retry policy).
+    ``effects_open`` and, for announced tasks, an outbox message; open approvals are withdrawn; its end is
+    posted to its parent, and a cancel to its children that are not detached. ``waiting``: with ``reason``;
+    becomes ``queued`` at once if the head's facts are more than ``facts`` seen, if the wait is for
+    reconciliation and nothing is open, or if its time is already over. ``queued``: released.
+    While a cancel stands every ending becomes cancelled, whatever is said here: attempt and task end as
+    ``cancelled`` with the reason that the cancel gave.
+    wake_in_us: the wait, whatever its reason, is over that long after now; None: at the earliest ``due_at``
+    of the task's running operations, if there is any (reason timer without one: at once). reopen: keys of
+    failed operations to put back to ``planned`` (agent retry policy).
     """
 
     attempt_end: Literal["succeeded", "failed", "cancelled", "suspended", "released"]
@@ -370,7 +487,17 @@ class EndAttempt:
     events: tuple[NewEvent, ...] = ()
 
 
-Entry = RecordOperation | CommitIntent | RecordOutcome | TakeTurn | AppendEvents | Note | EndAttempt
+Entry = (
+    RecordOperation
+    | AskApproval
+    | ExpireApproval
+    | CommitIntent
+    | RecordOutcome
+    | TakeTurn
+    | AppendEvents
+    | Note
+    | EndAttempt
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -419,7 +546,9 @@ class Settlement:
 
     verdict ``happened`` (result: JSON text), ``did_not_happen``, ``send_again``. turn: the turn that was
     seen, or None for whatever it is now. The last two are refused as ``too_early`` before the attempt's
-    deadline unless ``forced``. by: ``person:<who>`` or ``settler``.
+    deadline unless ``forced``. by: ``person:<who>`` or ``settler``; by a person, decisions that the operation
+    used are spent. ``send_again`` leaves the operation unknown and in the queue, marked to be sent again
+    (turn + 1, nobody asks any more): only the intent of that resend takes it out.
     """
 
     tenant: str

@@ -12,7 +12,11 @@ from outlast.store.records import TaskState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRow:
-    """A task as people see it. attempts: those begun. waiting: the reason while waiting."""
+    """A task as people see it.
+
+    reason: while waiting. attempts: those begun. cancelling: a cancel stands while it runs. parent: whose
+    child it is. asks: approvals that are pending. children: spawned so far.
+    """
 
     tenant: str
     task: str
@@ -35,15 +39,20 @@ class TaskRow:
     submitted_at: int
     ended_at: int | None
     deadline_at: int | None
+    cancelling: bool = False
+    parent: str | None = None
+    children: int = 0
+    asks: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFilter:
-    """List newest first; ``before`` is the id to go on below. At most ``limit`` rows."""
+    """List newest first; ``before`` is the id to go on below. At most ``limit`` rows. parent: its children."""
 
     tenant: str
     state: str | None = None
     agent: str | None = None
+    parent: str | None = None
     before: str | None = None
     limit: int = 50
 

@@ -20,6 +20,8 @@ create table tasks (
     last_event integer not null default 0 check (last_event >= 0),
     lane integer not null,
     deadline_at integer,
+    cancelling integer not null default 0 check (cancelling in (0, 1)),
+    children integer not null default 0 check (children >= 0),
     primary key (tenant, id),
     check ((state = 'waiting') = (reason is not null))
 ) strict, without rowid;
@@ -44,10 +46,15 @@ create table inputs (
     trace text,
     announce integer not null check (announce in (0, 1)),
     submitted_at integer not null,
-    primary key (tenant, task)
+    parent text,
+    parent_key text,
+    detached integer not null default 0 check (detached in (0, 1)),
+    primary key (tenant, task),
+    check ((parent is null) = (parent_key is null))
 ) strict, without rowid;
 
 create unique index inputs_key on inputs (tenant, key) where key is not null;
+create index inputs_parent on inputs (tenant, parent, task) where parent is not null;
 
 -- Where queue entries stand. ``served`` is the tenant's place in the taking of turns, in parts of one task.
 create table lanes (
@@ -91,10 +98,13 @@ create table leases (
     version text not null,
     config text not null,
     started_at integer not null,
+    -- The head's facts when something was posted that the worker has not heard of; 0 for nothing.
+    news integer not null default 0,
     primary key (tenant, task)
 ) strict, without rowid;
 
 create index leases_session on leases (session);
+create index leases_news on leases (session) where news > 0;
 
 create table attempts (
     tenant text not null,
@@ -173,6 +183,8 @@ create table unsettled (
     claimed_by text not null default '',
     sender_gone integer not null default 0 check (sender_gone in (0, 1)),
     why text not null default '',
+    -- Settled as to be sent again: nobody asks any more, and the intent of the resend takes it out.
+    resend integer not null default 0 check (resend in (0, 1)),
     primary key (tenant, task, key)
 ) strict, without rowid;
 
@@ -289,6 +301,105 @@ create table outbox (
     parked text,
     primary key (tenant, task, number)
 ) strict;
+
+-- What lies before a task. A row stays after it was taken, since its key still tells a repeat from a new signal.
+create table inbox (
+    tenant text not null,
+    task text not null,
+    number integer not null check (number >= 1),
+    kind text not null check (kind in ('signal', 'child')),
+    name text not null check (name <> ''),
+    key text check (
+        length(key) between 1 and 255
+        and instr(cast(key as blob), x'00') = 0
+        and key not glob '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'
+        and trim(key) <> ''
+    ),
+    digest text not null,
+    data text not null,
+    at integer not null,
+    taken_by text,
+    primary key (tenant, task, number)
+) strict, without rowid;
+
+create unique index inbox_key on inbox (tenant, task, name, key) where key is not null;
+create index inbox_open on inbox (tenant, task, number) where taken_by is null;
+
+-- What a task's end has left for other tasks: a child's end for its parent, a cancel for a child.
+create table posts (
+    seq integer primary key,
+    tenant text not null,
+    task text not null,
+    kind text not null check (kind in ('child', 'cancel')),
+    name text not null,
+    data text not null
+) strict;
+
+-- Questions to people. id is <task>:<key>~<number>; roles are a JSON list.
+create table approvals (
+    tenant text not null,
+    id text not null,
+    task text not null,
+    key text not null,
+    number integer not null check (number >= 1),
+    subject text not null check (subject in ('call', 'question')),
+    state text not null check (state in ('pending', 'approved', 'rejected', 'expired', 'withdrawn', 'used')),
+    name text not null,
+    fingerprint text not null check (fingerprint <> ''),
+    shown text not null,
+    reason text not null,
+    policy text not null,
+    target text,
+    roles text not null,
+    quorum integer not null check (quorum >= 1),
+    four_eyes integer not null check (four_eyes in (0, 1)),
+    requester text,
+    votes integer not null default 0,
+    arguments text,
+    edited integer not null default 0 check (edited in (0, 1)),
+    answer text,
+    created_at integer not null,
+    expires_at integer,
+    decided_at integer,
+    decided_by text,
+    decision_reason text,
+    used_at integer,
+    spent integer not null default 0 check (spent in (0, 1)),
+    primary key (tenant, id)
+) strict, without rowid;
+
+create unique index approvals_operation on approvals (tenant, task, key, number);
+create index approvals_pending on approvals (tenant, created_at, id) where state = 'pending';
+
+create table votes (
+    tenant text not null,
+    approval text not null,
+    number integer not null,
+    who text not null check (who <> ''),
+    verdict text not null check (verdict in ('approve', 'reject')),
+    fingerprint text not null,
+    reason text not null,
+    via text not null,
+    at integer not null,
+    primary key (tenant, approval, number)
+) strict, without rowid;
+
+-- Standing rules. changed: a new number for every change, so that a list has a version.
+create table rules (
+    tenant text not null check (tenant <> ''),
+    number integer not null,
+    tool text not null check (tool <> ''),
+    verdict text not null check (verdict in ('allow', 'deny')),
+    bounds text not null,
+    by_whom text not null,
+    reason text not null,
+    at integer not null,
+    changed integer not null,
+    withdrawn_at integer,
+    primary key (tenant, number)
+) strict, without rowid;
+
+create index rules_tool on rules (tenant, tool, changed);
 
 -- The second guard of the protocol's promises, below every verb.
 

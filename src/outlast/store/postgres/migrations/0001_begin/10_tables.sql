@@ -23,6 +23,8 @@ create table outlast.tasks (
     last_event bigint not null default 0 check (last_event >= 0),
     lane bigint not null,
     deadline_at bigint,
+    cancelling boolean not null default false,
+    children integer not null default 0 check (children >= 0),
     primary key (tenant, id),
     check ((state = 'waiting') = (reason is not null))
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
@@ -42,10 +44,15 @@ create table outlast.inputs (
     trace text,
     announce boolean not null,
     submitted_at bigint not null,
-    primary key (tenant, task)
+    parent text collate "C",
+    parent_key text collate "C",
+    detached boolean not null default false,
+    primary key (tenant, task),
+    check ((parent is null) = (parent_key is null))
 );
 
 create unique index inputs_key on outlast.inputs (tenant, key) where key is not null;
+create index inputs_parent on outlast.inputs (tenant, parent, task) where parent is not null;
 
 -- Where queue entries stand. No live entry of a lane lies below its mark, and none that may still become visible.
 create table outlast.lanes (
@@ -85,11 +92,14 @@ create table outlast.leases (
     version text not null,
     config text not null,
     started_at bigint not null,
+    -- The head's facts when something was posted that the worker has not heard of; 0 for nothing.
+    news bigint not null default 0,
     primary key (tenant, task)
 ) with (autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0,
     vacuum_truncate = off);
 
 create index leases_session on outlast.leases (session);
+create index leases_news on outlast.leases (session) where news > 0;
 
 create table outlast.attempts (
     tenant text collate "C" not null,
@@ -169,6 +179,8 @@ create table outlast.unsettled (
     claimed_by text not null default '',
     sender_gone boolean not null default false,
     why text not null default '',
+    -- Settled as to be sent again: nobody asks any more, and the intent of the resend takes it out.
+    resend boolean not null default false,
     primary key (tenant, task, key)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, vacuum_truncate = off);
 

@@ -1,0 +1,148 @@
+"""The frozen records of approvals: questions to people, their decisions, and standing rules.
+
+Units and payloads are those of ``outlast.store.records``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+ApprovalState = Literal["pending", "approved", "rejected", "expired", "withdrawn", "used"]
+Subject = Literal["call", "question"]
+"""``call``: may this be done? ``question``: what is the answer? An answered question is ``approved``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRow:
+    """One question, bound to exact parameters.
+
+    id: ``<task>:<key>~<number>``, stable over restarts; number counts the questions about one operation.
+    fingerprint: the decision digest (call) or the question's digest; a decision names the one that it saw.
+    shown: JSON text of what people are shown: everything that will be sent. target: JSON text of the object
+    and its version, or None. roles: who may decide, empty for every approver. quorum: how many have to agree.
+    four_eyes: whether the requester may not decide. policy: the policy's version.
+    decided_by, decided_at, decision_reason: the last decision that counted. edited: whether an approver
+    changed the arguments; ``arguments`` then holds them (JSON text of the tool's arguments, else None).
+    answer: JSON text, of a question. votes: agreeing people so far. spent: it no longer covers a resend,
+    since a person settled its operation.
+    """
+
+    tenant: str
+    task: str
+    key: str
+    number: int
+    id: str
+    subject: Subject
+    state: ApprovalState
+    name: str
+    fingerprint: str
+    shown: str
+    reason: str
+    policy: str
+    target: str | None = None
+    roles: tuple[str, ...] = ()
+    quorum: int = 1
+    four_eyes: bool = False
+    requester: str | None = None
+    votes: int = 0
+    arguments: str | None = None
+    edited: bool = False
+    answer: str | None = None
+    created_at: int = 0
+    expires_at: int | None = None
+    decided_at: int | None = None
+    decided_by: str | None = None
+    decision_reason: str | None = None
+    used_at: int | None = None
+    spent: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What one person decides.
+
+    fingerprint: the one that they saw. by: ``person:<who>``. roles: theirs; ``*`` has every role. arguments,
+    shown, new_fingerprint: an approver's edit, decided in the same request (verdict ``approve`` only). answer:
+    JSON text (verdict ``approve`` of a question). via: ``api``, ``link``, ``python``, ``cli``.
+    """
+
+    tenant: str
+    approval: str
+    verdict: Literal["approve", "reject"]
+    by: str
+    fingerprint: str
+    reason: str = ""
+    roles: tuple[str, ...] = ("*",)
+    via: str = "python"
+    arguments: str | None = None
+    shown: str | None = None
+    new_fingerprint: str | None = None
+    answer: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decided:
+    """The verdict on a decision, with the approval as it stands now (None only for ``not_found``).
+
+    kind ``decided``: it is approved or rejected now. ``counted``: agreed, and more people have to. ``repeated``:
+    this person has decided the very same before. ``conflict``: it was decided, withdrawn or used before.
+    ``expired``: its time is over (and it is recorded as expired). ``fingerprint``: it asks about something else
+    than was seen. ``forbidden``: this person may not decide it (``detail`` says why).
+    """
+
+    kind: Literal[
+        "decided", "counted", "repeated", "conflict", "expired", "fingerprint", "forbidden", "not_found"
+    ]
+    approval: ApprovalRow | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalFilter:
+    """Which approvals to list, oldest first. after: id to go on behind, with its ``created_at``."""
+
+    tenant: str
+    state: ApprovalState | None = "pending"
+    task: str | None = None
+    after: tuple[int, str] | None = None
+    limit: int = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteRow:
+    """One person's word on an approval."""
+
+    approval: str
+    who: str
+    verdict: str
+    fingerprint: str
+    reason: str
+    via: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A standing rule for a tool's calls: policy, not a decision.
+
+    bounds: JSON text ``{"<argument>": {"max": 100, "min": 0, "equals": …}}``; a call outside them is not
+    covered by the rule. number: given by the store.
+    """
+
+    tenant: str
+    tool: str
+    verdict: Literal["allow", "deny"]
+    by: str
+    reason: str
+    bounds: str = "{}"
+    number: int = 0
+    at: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """The rules that stand for a tool, and the version of that list: it grows with every change."""
+
+    version: int
+    rules: tuple[Rule, ...]

@@ -1,0 +1,97 @@
+"""The frozen records of facts that reach a task from outside: signals, its children's ends, a cancel.
+
+A fact is posted under the task's head: it raises the head's ``facts``, wakes a task that waits, and is told
+to the worker of one that runs. Units and payloads are those of ``outlast.store.records``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from outlast.store.records import TaskRef
+
+MAX_INBOX = 10_000
+"""Signals that may lie before a task without being taken; more are refused as ``full``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """A message for a task, in the order in which it was accepted.
+
+    name: what a wait asks for. key: deduplicates within (task, name), for as long as the task is kept; None
+    never does. digest: of the data, which tells a repeat from another message under the same key.
+    """
+
+    tenant: str
+    task: str
+    name: str
+    data: str
+    digest: str
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posted:
+    """The verdict on one signal.
+
+    kind ``accepted``: stored now. ``replayed``: the key was used for the same data. ``conflict``: the key was
+    used for other data. ``not_found``: no such task. ``ended``: the task is over; ``state`` says how. ``full``:
+    MAX_INBOX signals lie there already. number: its place in the task's inbox.
+    """
+
+    kind: Literal["accepted", "replayed", "conflict", "not_found", "ended", "full"]
+    number: int = 0
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """Ask that a task end as cancelled. by: ``person:<who>`` or ``parent``."""
+
+    tenant: str
+    task: str
+    by: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelReply:
+    """The answer to a cancel, decided on the task's head.
+
+    kind ``cancelled``: it was queued or waiting and has ended now. ``requested``: it runs; the mark is on
+    disk, no new intent starts, and it ends as cancelled and as nothing else. ``already``: it had been
+    cancelled before. ``ended``: it ended otherwise; ``state`` says how. ``not_found``.
+    """
+
+    kind: Literal["cancelled", "requested", "already", "ended", "not_found"]
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What a worker has heard of a task: everything up to ``facts``."""
+
+    tenant: str
+    task: str
+    facts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class News:
+    """Something was posted for a task that runs. cancelling: a cancel stands."""
+
+    tenant: str
+    task: str
+    facts: int
+    cancelling: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """What one delivery did: parents that were told of their children's ends, children that were cancelled
+    since their parent had ended. more: there is more to deliver."""
+
+    told: tuple[TaskRef, ...] = ()
+    cancelled: tuple[TaskRef, ...] = ()
+    more: bool = False
