@@ -7,11 +7,11 @@ import string
 from collections.abc import Callable
 from typing import Any, Literal, TypedDict, cast
 
-from outlast.core import ids
+from outlast.core import canonical, ids
 from outlast.core.durations import Duration, microseconds
 from outlast.core.operation import Effect
 from outlast.core.retry import Backoff
-from outlast.engine.registry import DEFAULT_BACKOFF, BusinessRule, ToolSpec
+from outlast.engine.registry import DEFAULT_BACKOFF, BusinessRule, PolicyCall, ToolSpec
 from outlast.engine.signature import Signature
 from outlast.errors import ConfigurationError
 
@@ -32,6 +32,12 @@ class ToolOptions(TypedDict, total=False):
     answers the first result) or ``ask`` (a person).
     requires: an async function over any of the parameters, asked just before the intent; answers True, or a
     text that says what is missing.
+    approval: a function over any of the parameters, and first a ``PolicyCall`` if it wants one, that says at
+    every attempt whether the call may be made: ``Allow()``, ``Deny(reason)``, ``Ask(reason, …)``, or True,
+    False, or the text of a question. If it raises, nothing runs. policy_version: what decisions are bound to;
+    by default it changes with the function's source. target: an async function over any of the parameters
+    that reads what the call is about and its version, such as ``{"object": …, "version": …}``; a decision is
+    for that version.
     provider: a name, the tool's own by default; when one tool of it is told to wait (429), all of them do.
     timeout: how long one call may take. retry: delays and caps of attempts.
     """
@@ -48,6 +54,9 @@ class ToolOptions(TypedDict, total=False):
     once: Duration
     on_repeat: Literal["first", "ask"]
     requires: Callable[..., Any]
+    approval: Callable[..., Any]
+    policy_version: str
+    target: Callable[..., Any]
     provider: str
     timeout: Duration
     retry: Backoff
@@ -74,10 +83,14 @@ def tool_spec(function: Callable[..., Any], options: ToolOptions) -> ToolSpec:
         raise ConfigurationError(f"{what} is queryable: say with find= how an effect is looked up")
     signature = Signature.of(function, skip=1, owner=what)
     find, requires = options.get("find"), options.get("requires")
-    for option in ("find", "requires", "list_effects"):
+    for option in ("find", "requires", "list_effects", "target"):
         given = options.get(option)
         if given is not None and not inspect.iscoroutinefunction(given):
             raise ConfigurationError(f"{what}: {option} must be an async function")
+    policy, target = options.get("approval"), options.get("target")
+    takes_call = policy is not None and _takes_call(policy)
+    if policy is None and "policy_version" in options:
+        raise ConfigurationError(f"{what}: policy_version= needs an approval=")
     return ToolSpec(
         name=name,
         version=options.get("version", "1"),
@@ -95,6 +108,16 @@ def tool_spec(function: Callable[..., Any], options: ToolOptions) -> ToolSpec:
         if requires is None
         else _beside(signature, requires, skip=0, owner=f"requires of {what}"),
         provider=ids.check_name(options.get("provider", name), f"provider of {what}"),
+        policy=policy,
+        policy_signature=None
+        if policy is None
+        else _beside(signature, policy, skip=int(takes_call), owner=f"approval of {what}"),
+        policy_takes_call=takes_call,
+        policy_version=options.get("policy_version") or ("" if policy is None else _source_digest(policy)),
+        target=target,
+        target_signature=None
+        if target is None
+        else _beside(signature, target, skip=0, owner=f"target of {what}"),
         timeout_us=microseconds(options.get("timeout", "30s"), what="timeout"),
         retry=options.get("retry", DEFAULT_BACKOFF.get(effect, DEFAULT_BACKOFF["manual"])),
     )
@@ -107,6 +130,21 @@ def _beside(tool: Signature, function: Callable[..., Any], *, skip: int, owner: 
         if field.is_required() and name not in tool.names and tool.model.model_config["extra"] != "allow":
             raise ConfigurationError(f"{owner}: {name!r} is no parameter of the tool")
     return signature
+
+
+def _takes_call(policy: Callable[..., Any]) -> bool:
+    """Answer whether a policy function wants a PolicyCall: its first parameter is annotated so."""
+    first = next(iter(inspect.signature(policy).parameters.values()), None)
+    return first is not None and first.annotation in (PolicyCall, "PolicyCall")
+
+
+def _source_digest(function: Callable[..., Any]) -> str:
+    """Answer the digest of a function's source, or of its name where the source is not at hand."""
+    try:
+        source = inspect.getsource(function)
+    except (OSError, TypeError):
+        source = f"{function.__module__}.{getattr(function, '__qualname__', repr(function))}"
+    return canonical.digest(source)
 
 
 def _duration(value: Duration | None, what: str, *, zero: bool = False) -> int | None:

@@ -53,9 +53,16 @@ async def held_back(run: Run, operation: Operation, refused: str) -> HeldBack | 
     name, _, detail = refused.partition(" ")
     operation.held += 1
     if name == "paused":
-        return HeldBack(why="paused by an operator", wait_s=PAUSED_S)
+        return HeldBack(why="paused by an operator", wait_s=PAUSED_S, reason="operator")
     if name == "held":
-        return HeldBack(why="its provider asked everybody to wait", wait_s=int(detail) / 1_000_000)
+        wait_s = int(detail) / 1_000_000
+        return HeldBack(why="its provider asked everybody to wait", wait_s=wait_s, reason="limit")
+    if name == "rules_changed":
+        operation.ruled = True
+        return HeldBack(why="its standing rules have changed", wait_s=0.0)
+    if name == "no_approval":
+        await run.read_approvals()
+        return HeldBack(why="its decision does not stand any more", wait_s=0.05, reason="approval")
     rule, business = operation.tool.business, operation.business
     if rule is None or business is None:
         raise ValueError(f"refusal {refused!r} of operation {operation.key} is not known")
@@ -66,7 +73,7 @@ async def held_back(run: Run, operation: Operation, refused: str) -> HeldBack | 
     if holder.state == "held":
         if rule.waits:
             pause = KEY_HELD_S[min(operation.held, len(KEY_HELD_S)) - 1]
-            return HeldBack(why="another operation holds its business key", wait_s=pause)
+            return HeldBack(why="another operation holds its business key", wait_s=pause, reason="limit")
         owner = ids.operation_id(holder.task, holder.key)
         return await refuse(
             run, operation, "business_key", f"operation {owner} is doing this ({business.value})"
@@ -76,13 +83,15 @@ async def held_back(run: Run, operation: Operation, refused: str) -> HeldBack | 
     return await _ask_person(run, operation, holder)
 
 
-async def refuse(run: Run, operation: Operation, reason: str, message: str) -> HeldBack:
+async def refuse(
+    run: Run, operation: Operation, reason: str, message: str, *, code: str = ToolRejected.code
+) -> HeldBack:
     """End a call that was not made as refused; one whose earlier attempt is open is left to a person
     instead."""
     if operation.state == "unknown":
         await settling.leave_to_a_person(run, operation, message)
         return HeldBack(why=message, wait_s=None)
-    error = failure(ToolRejected.code, message, reason=reason, retryable=False)
+    error = failure(code, message, reason=reason, retryable=False)
     _record(run, operation, "failed", None, error, "operation.failed", reason=reason)
     return HeldBack(why=message, wait_s=0.0)
 

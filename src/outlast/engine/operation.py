@@ -17,7 +17,8 @@ class Operation:
     earlier_open: an earlier attempt ended as unknown and nothing has said since whether it acted.
     sender_gone: whoever made that attempt cannot send any more. resend: why an unknown may be sent again; put
     on record together with the next intent, never before it. held: times in a row that the call was held
-    back.
+    back. plain: the arguments as JSON values, as they will be sent. target: what the call is about, where the
+    tool says so. ruled: standing rules have been met. unasked: times in a row that policy could not be asked.
     """
 
     key: str
@@ -39,11 +40,20 @@ class Operation:
     sender_gone: bool = False
     resend: str | None = None
     held: int = 0
+    plain: Any = None
+    target: Any = None
+    ruled: bool = False
+    unasked: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldBack:
-    """A call that may not be made now. wait_s: when to try again, None when somebody has to settle it."""
+    """A call that may not be made now.
+
+    wait_s: when to try again, None when only news can move it (a settlement, a decision). reason: what the
+    task is said to wait for meanwhile.
+    """
 
     why: str
     wait_s: float | None
+    reason: str = "timer"

@@ -63,11 +63,30 @@ class BusinessRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyCall:
+    """What a policy function is told beside the call's arguments.
+
+    user: who submitted the task. attempt: which attempt at the call this would be, from 1. target: what the
+    tool's ``target`` function answered, if it has one.
+    """
+
+    tenant: str
+    user: str | None
+    task: str
+    agent: str
+    operation: str
+    tool: str
+    attempt: int
+    target: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
     """A registered tool.
 
     timeout_us bounds one call. key_window_us is how long the other side remembers a key, visible_within_us
-    how long an effect may take to be found. provider names whose shared waits it honours.
+    how long an effect may take to be found. provider names whose shared waits it honours. policy says whether
+    a call may be made, under a version that decisions are bound to; target reads what a call is about.
     """
 
     name: str
@@ -86,6 +105,12 @@ class ToolSpec:
     requires: Callable[..., Any] | None = None
     requires_signature: Signature | None = None
     provider: str = ""
+    policy: Callable[..., Any] | None = None
+    policy_signature: Signature | None = None
+    policy_takes_call: bool = False
+    policy_version: str = ""
+    target: Callable[..., Any] | None = None
+    target_signature: Signature | None = None
 
 
 @dataclass(slots=True)

@@ -44,8 +44,10 @@ from outlast.errors import (
     OperationError,
     OutlastError,
 )
+from outlast.store.approving import ApprovalRow
 from outlast.store.contract import BatchRejected, Store
 from outlast.store.records import (
+    AppendEvents,
     Claimed,
     EndAttempt,
     Entry,
@@ -135,6 +137,13 @@ class Run:
         self.critical: set[str] = set()
         self.stepping: set[str] = set()
         self.waits: dict[str, Wait] = {}
+        self.facts = claimed.facts
+        """How far the run has heard what was posted for its task; a suspension says so."""
+        self.approvals: dict[tuple[str, int], ApprovalRow] = {
+            (row.key, row.number): row for row in loaded.approvals
+        }
+        """Questions that its operations asked, by operation and number."""
+        self._posted: set[asyncio.Event] = set()
         self.active = 0
         self.touched = clock.monotonic()
         self._main: asyncio.Task[Any] | None = None
@@ -213,6 +222,35 @@ class Run:
             result=result,
             error=error,
         )
+
+    def say(self, level: str, message: str) -> None:
+        """Put a line into the task's stream."""
+        self.append(AppendEvents(events=(event("log", level=level, message=message),)))
+
+    # -- what is posted from outside ------------------------------------------------------------------------
+
+    async def read_approvals(self) -> None:
+        """Read again what people have said of this task's questions."""
+        rows = await self.host.insist(lambda: self.host.store.read_approvals(self.tenant, self.task))
+        self.approvals = {(row.key, row.number): row for row in rows}
+
+    async def wait_for_news(self, key: str, wait: Wait, seconds: float | None) -> bool:
+        """Wait until something was posted for the task, or for so many seconds; answer whether it was.
+
+        Whoever calls has just looked, without an await since, so that nothing can slip in between.
+        """
+        posted = asyncio.Event()
+        self._posted.add(posted)
+        self.begin_wait(key, wait)
+        try:
+            async with asyncio.timeout(seconds):
+                await posted.wait()
+            return True
+        except TimeoutError:
+            return False
+        finally:
+            self._posted.discard(posted)
+            self.end_wait(key)
 
     # -- interruptions --------------------------------------------------------------------------------------
 
@@ -297,7 +335,7 @@ class Run:
             attempt_end="suspended",
             task_state="waiting",
             reason=reason,
-            facts=self.claimed.facts,
+            facts=self.facts,
             wake_in_us=wake_in_us,
         )
 
@@ -408,7 +446,7 @@ class Run:
     def _interrupted(self) -> EndAttempt:
         match self.interruption:
             case "drained" | "outpaced":
-                return EndAttempt(attempt_end="released", task_state="queued", facts=self.claimed.facts)
+                return EndAttempt(attempt_end="released", task_state="queued", facts=self.facts)
             case "expired":
                 return self._failed(DeadlineExceeded.code, self.detail, retryable=False)
             case "mismatched":
@@ -416,7 +454,7 @@ class Run:
                     attempt_end="suspended",
                     task_state="waiting",
                     reason="operator",
-                    facts=self.claimed.facts,
+                    facts=self.facts,
                     events=(event("log", level="error", message=self.detail),),
                 )
             case _:
@@ -457,7 +495,7 @@ class Run:
                     attempt_end="failed",
                     task_state="waiting",
                     reason="timer",
-                    facts=self.claimed.facts,
+                    facts=self.facts,
                     error=error,
                     wake_in_us=int(delay * 1_000_000),
                     reopen=tuple(key for key, row in self.rows.items() if self._reopens(row)),
