@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from outlast.core import ids, values
+from outlast.store.approving import ApprovalRow, Rule, VoteRow
 from outlast.store.reconciling import AuditRow, OpenState, Pause
 from outlast.store.records import OperationRow
 from outlast.store.rows import (
@@ -283,4 +284,120 @@ class AttemptView:
             started_at=_instant(row.started_at),
             ended_at=instant(row.ended_at),
             end=row.end,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalView:
+    """A question to people. shown: all that will be done, or all that is asked.
+
+    subject: ``call`` or ``question``. operation: the id of what waits for it. fingerprint: what a decision
+    has to name. votes: people who agreed so far, of ``quorum``. edited: an approver changed the arguments.
+    """
+
+    id: str
+    tenant: str
+    task: str
+    operation: str
+    subject: str
+    state: str
+    name: str
+    fingerprint: str
+    shown: Any
+    reason: str
+    roles: tuple[str, ...]
+    quorum: int
+    votes: int
+    four_eyes: bool
+    requester: str | None
+    policy: str
+    edited: bool
+    answer: Any
+    created_at: datetime
+    expires_at: datetime | None
+    decided_at: datetime | None
+    decided_by: str | None
+    decision_reason: str | None
+    used_at: datetime | None
+
+    @classmethod
+    def of(cls, row: ApprovalRow) -> ApprovalView:
+        """Read a stored approval."""
+        return cls(
+            id=row.id,
+            tenant=row.tenant,
+            task=row.task,
+            operation=ids.operation_id(row.task, row.key),
+            subject=row.subject,
+            state=row.state,
+            name=row.name,
+            fingerprint=row.fingerprint,
+            shown=_value(row.shown),
+            reason=row.reason,
+            roles=row.roles,
+            quorum=row.quorum,
+            votes=row.votes,
+            four_eyes=row.four_eyes,
+            requester=row.requester,
+            policy=row.policy,
+            edited=row.edited,
+            answer=_value(row.answer),
+            created_at=_instant(row.created_at),
+            expires_at=instant(row.expires_at),
+            decided_at=instant(row.decided_at),
+            decided_by=row.decided_by,
+            decision_reason=row.decision_reason,
+            used_at=instant(row.used_at),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VoteView:
+    """One person's word on an approval, about the fingerprint that they saw."""
+
+    who: str
+    verdict: str
+    fingerprint: str
+    reason: str
+    via: str
+    at: datetime
+
+    @classmethod
+    def of(cls, row: VoteRow) -> VoteView:
+        """Read a stored vote."""
+        return cls(
+            who=row.who,
+            verdict=row.verdict,
+            fingerprint=row.fingerprint,
+            reason=row.reason,
+            via=row.via,
+            at=_instant(row.at),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleView:
+    """A standing rule: policy for a tool's calls inside its bounds, not a decision on any of them."""
+
+    number: int
+    tenant: str
+    tool: str
+    verdict: str
+    bounds: Any
+    by: str
+    reason: str
+    at: datetime
+
+    @classmethod
+    def of(cls, row: Rule) -> RuleView:
+        """Read a stored rule."""
+        return cls(
+            number=row.number,
+            tenant=row.tenant,
+            tool=row.tool,
+            verdict=row.verdict,
+            bounds=_value(row.bounds),
+            by=row.by,
+            reason=row.reason,
+            at=_instant(row.at),
         )

@@ -5,8 +5,8 @@ Purpose: no call that policy covers is made without its consent, and a decision 
 Identity: a question about a call is ``<task>:<key>~<number>``. It is bound to the call's fingerprint: kind,
 tool, arguments as they will be sent, tool version and target.
 
-State: asked anew at every attempt: policy first, then the tool's standing rules, then what people decided; see
-``core.approval``. A decision is consumed by the store in the transaction of the intent.
+State: asked anew at every attempt: policy first, then the tool's standing rules, then what people decided;
+see ``core.approval``. A decision is consumed by the store in the transaction of the intent.
 
 What is fenced: the question and the record of a refusal are written under the task's epoch; the gate of the
 intent looks again at rules, fingerprint, policy version and expiry, by the database's clock.
