@@ -9,8 +9,8 @@ import pytest
 from outlast.store.postgres.batches import texts
 
 HOSTILE = (
-    "", " ", "NULL", "null", '"', "\\", '\\"', '"\\', "a,b", '","', "{}", "{a}", "it's", "\n\t\r\x01", "ünïcödé 🦔",
-    '{"a": "b\\n\\u0000c"}', "trailing\\", '"quoted"',
+    "", " ", "NULL", "null", '"', "\\", '\\"', '"\\', "a,b", '","', "{}", "{a}", "it's", "\n\t\r\x01",
+    "ünïcödé 🦔", '{"a": "b\\n\\u0000c"}', "trailing\\", '"quoted"',
 )  # fmt: skip
 
 
