@@ -29,6 +29,7 @@ from outlast.engine.finding import Inquiries
 from outlast.engine.housekeeping import sweeper
 from outlast.engine.housekeeping.settler import Settler
 from outlast.engine.journal import Journal
+from outlast.engine.limits import Limits
 from outlast.engine.registry import Registry
 from outlast.engine.run import Run
 from outlast.engine.session import Session
@@ -64,6 +65,7 @@ class Worker:
         # Named after the session, so that the writer's row goes when the session is retired.
         self.journal = Journal(store, self.settings, f"{self.session.id}/journal")
         self.inquiries = Inquiries()
+        self.limits = Limits()
         self._spec_of = tool_spec_of(registry.tools)
         self._config = registry.configuration()
         self._slot_free = asyncio.Event()
@@ -167,6 +169,7 @@ class Worker:
                 task.cancel()
             await asyncio.gather(*duties, journal, return_exceptions=True)
             await self.session.close()
+            self.limits.close()
             if self._client is not None:
                 await self._client.aclose()
             if self._threads is not None:
