@@ -21,11 +21,12 @@ class ApprovalRow:
     fingerprint: the decision digest (call) or the question's digest; a decision names the one that it saw.
     shown: JSON text of what people are shown: everything that will be sent. target: JSON text of the object
     and its version, or None. roles: who may decide, empty for every approver. quorum: how many have to agree.
-    four_eyes: whether the requester may not decide. policy: the policy's version.
+    four_eyes: whether the requester may not decide; requester: named as a decision's ``by``. policy: the
+    policy's version.
     decided_by, decided_at, decision_reason: the last decision that counted. edited: whether an approver
     changed the arguments; ``arguments`` then holds them (JSON text of the tool's arguments, else None).
-    answer: JSON text, of a question. votes: agreeing people so far. spent: it no longer covers a resend,
-    since a person settled its operation.
+    answer: JSON text, of a question; one that is answered stays ``approved`` for good. votes: agreeing people
+    so far. spent: it no longer covers a resend, since a person settled its operation.
     """
 
     tenant: str
@@ -63,8 +64,8 @@ class Decision:
     """What one person decides.
 
     fingerprint: the one that they saw. by: ``person:<who>``. roles: theirs; ``*`` has every role. arguments,
-    shown, new_fingerprint: an approver's edit, decided in the same request (verdict ``approve`` only). answer:
-    JSON text (verdict ``approve`` of a question). via: ``api``, ``link``, ``python``, ``cli``.
+    shown, new_fingerprint: an approver's edit, decided in the same request (verdict ``approve`` only).
+    answer: JSON text (verdict ``approve`` of a question). via: ``api``, ``link``, ``python``, ``cli``.
     """
 
     tenant: str
@@ -85,10 +86,11 @@ class Decision:
 class Decided:
     """The verdict on a decision, with the approval as it stands now (None only for ``not_found``).
 
-    kind ``decided``: it is approved or rejected now. ``counted``: agreed, and more people have to. ``repeated``:
-    this person has decided the very same before. ``conflict``: it was decided, withdrawn or used before.
-    ``expired``: its time is over (and it is recorded as expired). ``fingerprint``: it asks about something else
-    than was seen. ``forbidden``: this person may not decide it (``detail`` says why).
+    kind ``decided``: it is approved or rejected now. ``counted``: agreed, and more people have to.
+    ``repeated``: this person has decided the very same before (an edit: the very fingerprint that it led to).
+    ``conflict``: it was decided, withdrawn or used before. ``expired``: its time is over (and it is recorded
+    as expired). ``fingerprint``: it asks about something else than was seen. ``forbidden``: this person may
+    not decide it (``detail`` says why).
     """
 
     kind: Literal[

@@ -211,8 +211,8 @@ class Store(Protocol):
         """Put signals into their tasks' inboxes, in order; a verdict per signal.
 
         Lock, then look. An accepted one raises the head's facts, appends ``signal.received`` and wakes a task
-        that waits, whatever it waits for; a running task's worker is told (``news``). Idempotent by
-        (task, name, key).
+        that waits, whatever it waits for, but not one that has not begun since its ``run_at`` lies ahead; a
+        running task's worker is told (``news``). Idempotent by (task, name, key).
         """
         ...
 

@@ -33,11 +33,12 @@ class Signal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Posted:
-    """The verdict on one signal.
+    """The verdict on one signal, by the first that applies.
 
-    kind ``accepted``: stored now. ``replayed``: the key was used for the same data. ``conflict``: the key was
-    used for other data. ``not_found``: no such task. ``ended``: the task is over; ``state`` says how. ``full``:
-    MAX_INBOX signals lie there already. number: its place in the task's inbox.
+    kind ``not_found``: no such task. ``replayed``: the key was used for the same data, whatever became of the
+    task since. ``conflict``: the key was used for other data. ``ended``: the task is over; ``state`` says
+    how. ``full``: MAX_INBOX signals lie there already. ``accepted``: stored now. number: its place in the
+    task's inbox; with ``replayed`` and ``conflict`` that of the one that has the key.
     """
 
     kind: Literal["accepted", "replayed", "conflict", "not_found", "ended", "full"]
@@ -61,7 +62,9 @@ class CancelReply:
 
     kind ``cancelled``: it was queued or waiting and has ended now. ``requested``: it runs; the mark is on
     disk, no new intent starts, and it ends as cancelled and as nothing else. ``already``: it had been
-    cancelled before. ``ended``: it ended otherwise; ``state`` says how. ``not_found``.
+    cancelled before. ``ended``: it ended otherwise; ``state`` says how. ``not_found``. state: that of the
+    task now. A repeat while the mark stands is ``requested`` again and changes nothing: the first reason
+    stays.
     """
 
     kind: Literal["cancelled", "requested", "already", "ended", "not_found"]
@@ -90,7 +93,8 @@ class News:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
     """What one delivery did: parents that were told of their children's ends, children that were cancelled
-    since their parent had ended. more: there is more to deliver."""
+    (or marked, where they run) since their parent had ended. What is left for a task that has ended is gone
+    without a word. more: there is more to deliver."""
 
     told: tuple[TaskRef, ...] = ()
     cancelled: tuple[TaskRef, ...] = ()

@@ -279,11 +279,12 @@ class AskApproval:
     """Record: put an operation on record and a question about it before people.
 
     The operation: a call (kind ``tool``, state ``planned``) or a question (kind ``signal``, state
-    ``running``), as by RecordOperation; request, arguments: as there. number: 1 for the first question about
-    this operation. Any question about it that is still pending or approved is withdrawn (event
-    ``approval.withdrawn``). expires_in_us: counted from the database's now, None for never; for a question
-    the operation's ``due_at`` as well. The rest as in ApprovalRow, whose id is made from task, key and
-    number. Appends ``approval.requested`` with the approval's id. Idempotent by that id.
+    ``running``), as by RecordOperation, but one that is ``unknown`` stays so and keeps what was sent;
+    request, arguments: as there. number: 1 for the first question about this operation. Any question about it
+    that is still pending or approved is withdrawn (event ``approval.withdrawn``). expires_in_us: counted from
+    the database's now, None for never; for a question the operation's ``due_at`` as well. The rest as in
+    ApprovalRow, whose id is made from task, key and number. Appends ``approval.requested`` with the
+    approval's id. Idempotent by that id.
     """
 
     key: str
@@ -312,7 +313,8 @@ class ExpireApproval:
     """Gate: record that the time of a question is over, by the database's clock.
 
     Admitted when the approval is pending or approved and its time is over (state ``expired``, event
-    ``approval.expired``), and when it is expired already. Refused as ``not_expired`` otherwise.
+    ``approval.expired``), and when it is expired already. Refused as ``not_expired`` otherwise, and where a
+    question was answered in time.
     """
 
     key: str
@@ -465,10 +467,11 @@ class EndAttempt:
     task_state: the task's next state. ``succeeded``/``failed``/``cancelled``: a result row for this round is
     written (``result`` or ``error``), open effectful operations (running) become unknown and go to the
     reconciliation queue, the deadline timer goes, and the store appends ``task.<state>`` with
-    ``effects_open`` and, for announced tasks, an outbox message; open approvals are withdrawn; its end is
-    posted to its parent, and a cancel to its children that are not detached. ``waiting``: with ``reason``;
-    becomes ``queued`` at once if the head's facts are more than ``facts`` seen, if the wait is for
-    reconciliation and nothing is open, or if its time is already over. ``queued``: released.
+    ``effects_open`` and, for announced tasks, an outbox message; approvals that are pending or not used are
+    withdrawn (answered questions stay); its end is posted to its parent, and a cancel to its children that
+    are not detached. ``waiting``: with ``reason``; becomes ``queued`` at once if the head's facts are more
+    than ``facts`` seen, if the wait is for reconciliation and nothing is open, or if its time is already
+    over. ``queued``: released.
     While a cancel stands every ending becomes cancelled, whatever is said here: attempt and task end as
     ``cancelled`` with the reason that the cancel gave.
     wake_in_us: the wait, whatever its reason, is over that long after now; None: at the earliest ``due_at``

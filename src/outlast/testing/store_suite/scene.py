@@ -18,8 +18,11 @@ import pytest
 
 from outlast.core import ids
 from outlast.core.operation import OperationState
+from outlast.store.approving import ApprovalRow, Decided, Decision, Rule
 from outlast.store.contract import Store
+from outlast.store.posting import Cancel, CancelReply, Heard, News, Posted, Signal
 from outlast.store.records import (
+    AskApproval,
     Batch,
     Claimed,
     ClaimReply,
@@ -30,6 +33,7 @@ from outlast.store.records import (
     Flushed,
     NewEvent,
     OperationRow,
+    Parent,
     RecordOperation,
     RecordOutcome,
     Serves,
@@ -264,6 +268,133 @@ class Scene:
         """Let a minute and a second pass, so that sessions of a minute are over, and sweep."""
         self.pass_time(61 * SECOND)
         return await self.sweep(**sweeping)
+
+    async def waiting(self, reason: str, **changes: Any) -> Claimed:
+        """Have a task that waits for a reason and goes on waiting; answer its last lease."""
+        claimed = await self.running(**changes)
+        if reason == "reconciliation":
+            await self.called(claimed, "unknown")
+        wake_in_us = 2 * HOUR if reason == "timer" else None
+        await self.write(claimed, self.suspension(reason, wake_in_us=wake_in_us))
+        assert (await self.task(claimed)).reason == reason
+        return claimed
+
+    # -- facts from outside ----------------------------------------------------------------------------
+
+    def signal(self, of: Any, name: str | None = None, **changes: Any) -> Signal:
+        """Make a signal for a task; without a key unless given."""
+        record = Signal(
+            tenant=of.tenant,
+            task=of.task,
+            name=name or f"signal-{self.number()}",
+            data=self.text("said"),
+            digest=f"digest-{self.number()}",
+        )
+        return replace(record, **changes)
+
+    async def post(self, *signals: Signal) -> list[Posted]:
+        """Post signals."""
+        return await self.store.post(signals, now=self.now)
+
+    async def cancel(self, of: Any, **changes: Any) -> CancelReply:
+        """Ask that a task end as cancelled."""
+        record = Cancel(
+            tenant=of.tenant,
+            task=of.task,
+            by=f"person:eve-{self.number()}",
+            reason=f"reason-{self.number()}",
+        )
+        [reply] = await self.store.cancel([replace(record, **changes)], now=self.now)
+        return reply
+
+    async def news(self, session: str, *heard: tuple[Any, int]) -> list[News]:
+        """Say what a session has heard of its tasks, and read what it has not."""
+        told = [Heard(tenant=of.tenant, task=of.task, facts=facts) for of, facts in heard]
+        return await self.store.news(session, told, now=self.now)
+
+    async def child(self, of: Claimed, key: str | None = None, **changes: Any) -> Submission:
+        """Have a child of a running task accepted."""
+        detached = changes.pop("detached", False)
+        parent = Parent(task=of.task, epoch=of.epoch, key=key or f"spawn-{self.number()}", detached=detached)
+        return await self.submit(tenant=of.tenant, parent=parent, key=None, **changes)
+
+    async def deliver_all(self) -> None:
+        """Deliver until nothing is left."""
+        for _ in range(99):
+            if not (await self.store.dump())["posts"]:
+                return
+            await self.store.deliver(500, now=self.now)
+        raise AssertionError("what is delivered never ends")
+
+    # -- approvals -------------------------------------------------------------------------------------
+
+    def ask(self, key: str | None = None, **changes: Any) -> AskApproval:
+        """Make the question whether a call may be made; its time is over in an hour unless given."""
+        fingerprint = f"fingerprint-{self.number()}"
+        record = AskApproval(
+            key=key or f"asked-{self.number()}",
+            position=self.number(),
+            kind="tool",
+            name=f"tool-{self.number()}",
+            request=f"request-{self.number()}",
+            arguments=self.text("arguments"),
+            number=1,
+            subject="call",
+            fingerprint=fingerprint,
+            shown=self.text("shown"),
+            reason=f"reason-{self.number()}",
+            policy=f"policy-{self.number()}",
+            target=self.text("target"),
+            expires_in_us=HOUR,
+        )
+        return replace(record, **changes)
+
+    def question(self, key: str | None = None, **changes: Any) -> AskApproval:
+        """Make a question to people that no call waits for."""
+        return self.ask(key, **{"kind": "signal", "name": "ask", "subject": "question", **changes})
+
+    async def asked(self, claimed: Claimed, ask: AskApproval | None = None, **changes: Any) -> ApprovalRow:
+        """Put a question before people and read it."""
+        ask = ask or self.ask(**changes)
+        await self.write(claimed, ask)
+        return await self.approval(claimed, ask.key, ask.number)
+
+    async def approval(self, of: Any, key: str, number: int = 1) -> ApprovalRow:
+        """Read an approval."""
+        row = await self.store.read_approval(of.tenant, f"{of.task}:{key}~{number}")
+        assert row is not None
+        return row
+
+    def decision(self, of: ApprovalRow, verdict: Any = "approve", **changes: Any) -> Decision:
+        """Make one person's decision of what is asked."""
+        record = Decision(
+            tenant=of.tenant,
+            approval=of.id,
+            verdict=verdict,
+            by=f"person:dan-{self.number()}",
+            fingerprint=of.fingerprint,
+            reason=f"reason-{self.number()}",
+            via="api",
+            answer=self.text("answer") if of.subject == "question" and verdict == "approve" else None,
+        )
+        return replace(record, **changes)
+
+    async def decide(self, of: ApprovalRow, verdict: Any = "approve", **changes: Any) -> Decided:
+        """Decide what is asked."""
+        [decided] = await self.store.decide([self.decision(of, verdict, **changes)], now=self.now)
+        return decided
+
+    def rule(self, tool: str, verdict: Any = "allow", **changes: Any) -> Rule:
+        """Make a standing rule."""
+        record = Rule(
+            tenant=self.tenant,
+            tool=tool,
+            verdict=verdict,
+            by=f"person:rose-{self.number()}",
+            reason=f"reason-{self.number()}",
+            bounds=f'{{"amount": {{"max": {self.number()}}}}}',
+        )
+        return replace(record, **changes)
 
     # -- the journal -----------------------------------------------------------------------------------
 
