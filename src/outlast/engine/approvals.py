@@ -38,7 +38,7 @@ from outlast.core.approval import (
     read_answer,
 )
 from outlast.engine import guards
-from outlast.engine.operation import HeldBack, Operation
+from outlast.engine.operation import HeldBack, Operation, business_key
 from outlast.engine.registry import PolicyCall
 from outlast.engine.run import Outpaced, Run
 from outlast.engine.signature import Signature
@@ -129,6 +129,7 @@ def _apply_edit(operation: Operation, row: ApprovalRow | None) -> None:
         operation.plain = values.decode(row.arguments)
         operation.arguments = tool.signature.check(operation.plain)
         operation.text = row.arguments
+        operation.business = business_key(tool, operation.plain)
     sent = canonical.fingerprint("tool", tool.name, operation.plain)
     operation.decision = canonical.decision_digest(sent, tool.version, operation.target)
 

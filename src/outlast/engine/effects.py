@@ -13,8 +13,8 @@ Immediately before each send the session's trust is looked at.
 
 Failure by failure: killed before the intent: nothing is on record, planned afresh. Killed after it: the
 successor finds the operation running under an old epoch and settles it as an unknown. The answer is lost:
-unknown, settled by the rules of the effect class; it stays unknown, and in the queue, until the very batch
-that holds the intent of a resend. A wait before another send may give up the slot: how often was sent, and
+unknown, settled by the rules of the effect class; it stays unknown, and in the queue, until the very
+intent of a resend. A wait before another send may give up the slot: how often was sent, and
 when the next may be, is on record with each attempt. Fenced out while waiting for the answer: the answer is
 kept as evidence and changes nothing. The agent is cancelled in mid-call: the call goes on in a task of its
 own and its outcome is recorded.
@@ -32,8 +32,8 @@ from outlast import clock, probes
 from outlast.core import canonical, retry, values
 from outlast.core.operation import changes_something
 from outlast.core.outcome import Failed, Outcome, Succeeded, Unknown
-from outlast.engine import guards, outcomes, settling
-from outlast.engine.operation import HeldBack, Operation
+from outlast.engine import approvals, guards, outcomes, settling
+from outlast.engine.operation import HeldBack, Operation, business_key
 from outlast.engine.registry import ToolSpec
 from outlast.engine.run import Outpaced, Run, Wait
 from outlast.engine.series import Series
@@ -44,7 +44,7 @@ from outlast.errors import (
     LeaseLost,
 )
 from outlast.store.contract import BatchRejected
-from outlast.store.records import BusinessKey, CommitIntent, OperationRow
+from outlast.store.records import CommitIntent, Consent
 from outlast.tools.call import ToolCall
 from outlast.tools.classify import of_resend, outcome_of_exception
 
@@ -74,34 +74,12 @@ async def call(run: Run, key: str, tool: ToolSpec, args: tuple[Any, ...], named:
             first_intent_at=row.first_intent_at if row is not None else None,
             deadline_at=row.deadline_at if row is not None else None,
             series=Series.of(row),
-            business=_business(tool, plain),
-            earlier_open=row is not None and _left_open(row),
+            business=business_key(tool, plain),
+            plain=plain,
         )
         run.active += 1
         run.own(key, _perform(run, operation))
     return tool.signature.restore(await run.join(key))
-
-
-def _business(tool: ToolSpec, plain: dict[str, Any]) -> BusinessKey | None:
-    rule = tool.business
-    if rule is None:
-        return None
-    return BusinessKey(
-        tool=tool.name,
-        value=rule.value(plain),
-        mode="lock" if rule.once_us is None else "once",
-        window_us=rule.once_us,
-    )
-
-
-def _left_open(row: OperationRow) -> bool:
-    """Answer whether a planned operation was put back after an unknown: by a resend, the settler or a
-    person."""
-    return (
-        row.state == "planned"
-        and row.error is not None
-        and values.decode(row.error).get("code") in (settling.RESENT, settling.UNKNOWN)
-    )
 
 
 async def _perform(run: Run, operation: Operation) -> Any:
@@ -154,13 +132,16 @@ async def _attempt(run: Run, operation: Operation) -> Outcome | HeldBack:
     Answers how it ended, or that the call was held back before it.
     """
     tool, series = operation.tool, operation.series
+    consent = await approvals.consent(run, operation)
+    if isinstance(consent, HeldBack):
+        return consent
     run.critical.add(operation.key)
     try:
         missing = None if tool.requires is None else await guards.unmet(operation)
         if missing is not None:
             return await guards.refuse(run, operation, "precondition", f"not started: {missing}")
         probes.reach("effects.before_intent")
-        refused = await _intend(run, operation)
+        refused = await _intend(run, operation, consent)
         if refused is not None:
             return await guards.held_back(run, operation, refused)
         probes.reach("effects.after_intent")
@@ -185,19 +166,14 @@ async def _attempt(run: Run, operation: Operation) -> Outcome | HeldBack:
         run.critical.discard(operation.key)
 
 
-async def _intend(run: Run, operation: Operation) -> str | None:
+async def _intend(run: Run, operation: Operation, consent: Consent | None) -> str | None:
     """Commit the intent of the next attempt; answer the name of its refusal, if it was refused.
 
-    Raises LeaseLost, Outpaced, DeadlineExceeded.
+    An unknown operation stays in the reconciliation queue until the very intent of its resend. Raises
+    LeaseLost, Outpaced, DeadlineExceeded.
     """
-    tool, series = operation.tool, operation.series
-    resent = operation.resend is not None
-    if operation.resend is not None:
-        # In one batch with the intent, so that nothing can come between them: until then it stays unknown.
-        run.append(settling.resent(run, operation, operation.resend))
-        operation.turn += 1
-        operation.earlier_open = changes_something(tool.effect)
-        operation.resend = None
+    tool, series, resend = operation.tool, operation.series, operation.resend
+    operation.resend = None
     refused = await run.commit(
         CommitIntent(
             key=operation.key,
@@ -215,7 +191,10 @@ async def _intend(run: Run, operation: Operation) -> str | None:
             business=operation.business,
             # A turn without an attempt: a person was asked about a repeat, and wants it.
             repeat=operation.attempt == 0 and operation.turn > 0,
+            resend=resend is not None,
+            consent=consent,
             events=(
+                *(() if resend is None else (settling.resent(operation, resend),)),
                 event(
                     "operation.started",
                     operation=operation.key,
@@ -231,14 +210,17 @@ async def _intend(run: Run, operation: Operation) -> str | None:
     if refused is not None:
         if refused == "not_planned":
             raise Outpaced(f"operation {operation.key}: the ledger has moved on")
-        if resent or operation.earlier_open:
-            # Also where an earlier run had put the resend on record and died before this.
-            await settling.still_unknown(run, operation, f"not sent again: {refused.split()[0]}")
+        if refused == "cancelled":
+            run.interrupt("cancelled", "a cancel stands")
+            raise asyncio.CancelledError
         if refused == "deadline":
             raise DeadlineExceeded(
                 f"operation {operation.key} of task {run.task} was not started: its time is over"
             )
         return refused
+    if resend is not None:
+        settling.told(run, operation, "send_again")
+        operation.earlier_open = operation.attempt > 0 and changes_something(tool.effect)
     now = run.host.session.database_now()
     operation.attempt += 1
     operation.turn += 1
@@ -340,25 +322,31 @@ async def _back_off(run: Run, operation: Operation) -> None:
 
 
 async def _wait(run: Run, operation: Operation, held: HeldBack) -> None:
-    """Wait, without the slot where it takes long."""
-    if held.wait_s is None:
+    """Wait for a time, for news, or for whichever comes first; without the slot where it takes long."""
+    if held.reason == "reconciliation":
         await _wait_for_settlement(run, operation)
         return
     run.active -= 1
-    run.begin_wait(operation.key, Wait(reason="timer", due=clock.monotonic() + held.wait_s, stored=False))
+    due = None if held.wait_s is None else clock.monotonic() + held.wait_s
     try:
-        await asyncio.sleep(held.wait_s)
+        await run.wait_for_news(
+            operation.key, Wait(reason=held.reason, due=due, stored=due is None), held.wait_s
+        )
     finally:
-        run.end_wait(operation.key)
         run.active += 1
 
 
 async def _wait_for_settlement(run: Run, operation: Operation) -> None:
-    """Wait until the settler or a person settles the operation; the task gives up its lease meanwhile."""
+    """Wait until the settler or a person settles the operation; the task gives up its lease meanwhile.
+
+    Raises Outpaced when somebody has.
+    """
     run.active -= 1
-    run.begin_wait(operation.key, Wait(reason="reconciliation", due=None, stored=True))
     try:
-        await asyncio.Event().wait()
+        while True:
+            wait = Wait(reason="reconciliation", due=None, stored=True)
+            await run.wait_for_news(operation.key, wait, None)
+            if await settling.moved_on(run, operation):
+                raise Outpaced(f"operation {operation.key} was settled")
     finally:
-        run.end_wait(operation.key)
         run.active += 1

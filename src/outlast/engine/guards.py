@@ -90,7 +90,7 @@ async def refuse(
     instead."""
     if operation.state == "unknown":
         await settling.leave_to_a_person(run, operation, message)
-        return HeldBack(why=message, wait_s=None)
+        return HeldBack(why=message, wait_s=None, reason="reconciliation")
     error = failure(code, message, reason=reason, retryable=False)
     _record(run, operation, "failed", None, error, "operation.failed", reason=reason)
     return HeldBack(why=message, wait_s=0.0)
@@ -120,9 +120,9 @@ async def _ask_person(run: Run, operation: Operation, holder: KeyHolder) -> Held
     owner = ids.operation_id(holder.task, holder.key)
     why = f"operation {owner} has done this already; is it to be done again?"
     if operation.state != "unknown":
-        await settling.still_unknown(run, operation, why)
+        await settling.never_sent(run, operation, why)
     await settling.leave_to_a_person(run, operation, why)
-    return HeldBack(why=why, wait_s=None)
+    return HeldBack(why=why, wait_s=None, reason="reconciliation")
 
 
 def _record(

@@ -17,7 +17,8 @@ class Operation:
     earlier_open: an earlier attempt ended as unknown and nothing has said since whether it acted.
     sender_gone: whoever made that attempt cannot send any more. resend: why an unknown may be sent again; put
     on record together with the next intent, never before it. held: times in a row that the call was held
-    back. plain: the arguments as JSON values, as they will be sent. target: what the call is about, where the
+    back. plain: the arguments as JSON values, as they will be sent; an approver may have changed them, while
+    ``request`` stays what the agent asked for. target: what the call is about, where the
     tool says so. ruled: standing rules have been met. unasked: times in a row that policy could not be asked.
     """
 
@@ -44,6 +45,19 @@ class Operation:
     target: Any = None
     ruled: bool = False
     unasked: int = 0
+
+
+def business_key(tool: ToolSpec, plain: dict[str, Any]) -> BusinessKey | None:
+    """Answer what a call is about in the business's own words, where its tool names that."""
+    rule = tool.business
+    if rule is None:
+        return None
+    return BusinessKey(
+        tool=tool.name,
+        value=rule.value(plain),
+        mode="lock" if rule.once_us is None else "once",
+        window_us=rule.once_us,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

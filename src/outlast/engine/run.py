@@ -58,7 +58,9 @@ from outlast.store.records import (
 )
 
 T = TypeVar("T")
-Interruption = Literal["lost", "suspended", "expired", "drained", "outpaced", "mismatched", "unstorable"]
+Interruption = Literal[
+    "lost", "suspended", "expired", "drained", "outpaced", "mismatched", "unstorable", "cancelled"
+]
 
 
 class Outpaced(Exception):

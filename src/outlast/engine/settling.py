@@ -37,11 +37,6 @@ from outlast.store.records import (
 )
 from outlast.tools.call import ToolCall
 
-UNKNOWN: Final = "unknown"
-"""Code on the record of an unknown operation; it stays when it is settled as to be sent again."""
-RESENT: Final = "resent"
-"""Code on the record of a planned operation whose earlier attempt is still unknown."""
-
 
 class _Sign:
     """A named answer that carries nothing."""
@@ -199,7 +194,7 @@ async def _happened(run: Run, operation: Operation, found: finding.Finding) -> S
             events=(_settled(operation, "happened"),),
         ),
     )
-    _told(run, operation, "happened")
+    told(run, operation, "happened")
     return Succeeded(result=found.result)
 
 
@@ -218,7 +213,7 @@ async def _did_not_happen(run: Run, operation: Operation, why: str) -> Failed:
             events=(_settled(operation, "did_not_happen"),),
         ),
     )
-    _told(run, operation, "did_not_happen")
+    told(run, operation, "did_not_happen")
     return outcome
 
 
@@ -233,7 +228,8 @@ def _settled(operation: Operation, verdict: str) -> NewEvent:
     )
 
 
-def _told(run: Run, operation: Operation, verdict: str) -> None:
+def told(run: Run, operation: Operation, verdict: str) -> None:
+    """Tell that an operation was settled."""
     telemetry.emit(
         telemetry.OperationSettled(tenant=run.tenant, task=run.task, key=operation.key, verdict=verdict)
     )
@@ -269,30 +265,27 @@ async def leave_to_a_person(run: Run, operation: Operation, why: str) -> None:
     await put_back(run, operation, Plan(action="person", why=why), unusable=False)
 
 
-def resent(run: Run, operation: Operation, why: str) -> RecordOutcome:
-    """Make the record that puts an unknown back to planned, for the intent after it in the same batch."""
-    _told(run, operation, "send_again")
-    return RecordOutcome(
-        key=operation.key,
+def resent(operation: Operation, why: str) -> NewEvent:
+    """Say that an unknown is sent again, in the entry of that very intent."""
+    return event(
+        "operation.retrying",
+        operation=operation.key,
+        kind="tool",
+        name=operation.tool.name,
         attempt=operation.attempt,
-        turn=operation.turn,
-        state="planned",
-        error=failure(RESENT, why, series=operation.series.kept()),
-        events=(
-            event(
-                "operation.retrying",
-                operation=operation.key,
-                kind="tool",
-                name=operation.tool.name,
-                attempt=operation.attempt,
-                reason=f"unknown; {why}",
-            ),
-        ),
+        reason=f"unknown; {why}",
     )
 
 
-async def still_unknown(run: Run, operation: Operation, reason: str) -> None:
-    """Put an operation whose send was refused into the reconciliation queue: it is as open as it was before.
+async def moved_on(run: Run, operation: Operation) -> bool:
+    """Answer whether somebody has settled an operation that waits for it, or wants it sent again."""
+    store = run.host.store
+    place = await run.host.insist(lambda: store.read_open(run.tenant, run.task, operation.key))
+    return place is None or place.resend
+
+
+async def never_sent(run: Run, operation: Operation, reason: str) -> None:
+    """Put a call that was not made into the reconciliation queue, for a person to say what it is.
 
     Raises LeaseLost, Outpaced.
     """
