@@ -28,6 +28,7 @@ from outlast.store.records import (
     ClaimReply,
     ClaimRequest,
     CommitIntent,
+    Consent,
     EndAttempt,
     Entry,
     Flushed,
@@ -383,6 +384,21 @@ class Scene:
         """Decide what is asked."""
         [decided] = await self.store.decide([self.decision(of, verdict, **changes)], now=self.now)
         return decided
+
+    def agreed_intent(self, ask: AskApproval, **changes: Any) -> CommitIntent:
+        """Make the first intent of a call that was asked about, under that decision."""
+        consent = Consent(policy=ask.policy, approval=ask.number, fingerprint=ask.fingerprint)
+        record = self.intent(
+            ask.key,
+            position=ask.position,
+            kind=ask.kind,
+            name=ask.name,
+            request=ask.request,
+            decision=ask.fingerprint,
+            arguments=ask.arguments,
+            consent=consent,
+        )
+        return replace(record, **changes)
 
     def rule(self, tool: str, verdict: Any = "allow", **changes: Any) -> Rule:
         """Make a standing rule."""
