@@ -11,6 +11,24 @@ import apsw
 
 from outlast import clock
 from outlast.errors import ConfigurationError, StoreUnavailable
+from outlast.store.approving import (
+    ApprovalFilter,
+    ApprovalRow,
+    Decided,
+    Decision,
+    Rule,
+    Rules,
+    VoteRow,
+)
+from outlast.store.posting import (
+    Cancel,
+    CancelReply,
+    Delivered,
+    Heard,
+    News,
+    Posted,
+    Signal,
+)
 from outlast.store.reconciling import (
     AuditRow,
     KeyHolder,
@@ -27,6 +45,7 @@ from outlast.store.records import (
     ClaimRequest,
     Evidence,
     Flushed,
+    InboxRow,
     Loaded,
     OperationRow,
     Renewed,
@@ -51,10 +70,20 @@ from outlast.store.rows import (
     TaskFilter,
     TaskRow,
 )
+from outlast.store.sqlite import (
+    approving,
+    cancelling,
+    keys,
+    outbox,
+    posting,
+    reconciling,
+    rules,
+    switches,
+    views,
+)
 from outlast.store.sqlite import claim as claiming
 from outlast.store.sqlite import connection as connections
 from outlast.store.sqlite import flush as flushing
-from outlast.store.sqlite import keys, outbox, reconciling, switches, views
 from outlast.store.sqlite import migrate as migrating
 from outlast.store.sqlite import settle as settling
 from outlast.store.sqlite import submit as submitting
@@ -263,6 +292,40 @@ class SqliteStore:
         """Put taken operations back; see ``Store.postpone``."""
         return await self._desk().write(lambda tx: reconciling.postpone(tx, postponements, now))
 
+    async def post(self, signals: Sequence[Signal], *, now: int | None = None) -> list[Posted]:
+        """Put signals into their tasks' inboxes; see ``Store.post``."""
+        return await self._desk().write(lambda tx: posting.post(tx, signals, now))
+
+    async def cancel(self, requests: Sequence[Cancel], *, now: int | None = None) -> list[CancelReply]:
+        """Cancel tasks; see ``Store.cancel``."""
+        return await self._desk().write(lambda tx: cancelling.cancel(tx, requests, now))
+
+    async def news(self, session: str, heard: Sequence[Heard], *, now: int | None = None) -> list[News]:
+        """Note what a worker has heard and answer what there is more; see ``Store.news``."""
+        if not heard:
+            return await self._desk().read(lambda tx: posting.hear(tx, session))
+        return await self._desk().write(lambda tx: posting.news(tx, session, heard))
+
+    async def deliver(self, limit: int, *, now: int | None = None) -> Delivered:
+        """Deliver what tasks' ends have left; see ``Store.deliver``."""
+        return await self._desk().write(
+            lambda tx: posting.deliver(tx, limit, now), peek=posting.nothing_to_deliver
+        )
+
+    async def decide(self, decisions: Sequence[Decision], *, now: int | None = None) -> list[Decided]:
+        """Decide approvals; see ``Store.decide``."""
+        return await self._desk().write(lambda tx: approving.decide(tx, decisions, now))
+
+    async def put_rule(self, rule: Rule, *, now: int | None = None) -> int:
+        """Let a standing rule stand; see ``Store.put_rule``."""
+        return await self._desk().write(lambda tx: rules.put_rule(tx, rule, now))
+
+    async def withdraw_rule(
+        self, tenant: str, number: int, by: str, reason: str, *, now: int | None = None
+    ) -> bool:
+        """Take a standing rule back; see ``Store.withdraw_rule``."""
+        return await self._desk().write(lambda tx: rules.withdraw_rule(tx, tenant, number, by, reason, now))
+
     async def pause(self, switch: Pause, *, now: int | None = None) -> None:
         """Stop new intents of a scope; see ``Store.pause``."""
         await self._desk().write(lambda tx: switches.pause(tx, switch, now))
@@ -324,6 +387,34 @@ class SqliteStore:
     async def read_audit(self, tenant: str, after: int = 0, limit: int = 100) -> list[AuditRow]:
         """Read a tenant's audit trail; see ``Store.read_audit``."""
         return await self._desk().read(lambda tx: switches.read_audit(tx, tenant, after, limit))
+
+    async def read_inbox(self, tenant: str, task: str, after: int = 0) -> list[InboxRow]:
+        """Read what lies before a task; see ``Store.read_inbox``."""
+        return await self._desk().read(lambda tx: posting.read_inbox(tx, tenant, task, after))
+
+    async def read_approvals(self, tenant: str, task: str) -> list[ApprovalRow]:
+        """Read a task's approvals; see ``Store.read_approvals``."""
+        return await self._desk().read(lambda tx: approving.read_approvals(tx, tenant, task))
+
+    async def read_approval(self, tenant: str, approval: str) -> ApprovalRow | None:
+        """Read an approval; see ``Store.read_approval``."""
+        return await self._desk().read(lambda tx: approving.read_approval(tx, tenant, approval))
+
+    async def list_approvals(self, query: ApprovalFilter) -> list[ApprovalRow]:
+        """List approvals; see ``Store.list_approvals``."""
+        return await self._desk().read(lambda tx: approving.list_approvals(tx, query))
+
+    async def read_votes(self, tenant: str, approval: str) -> list[VoteRow]:
+        """Read who said what about an approval; see ``Store.read_votes``."""
+        return await self._desk().read(lambda tx: approving.read_votes(tx, tenant, approval))
+
+    async def read_rules(self, tenant: str, tool: str) -> Rules:
+        """Read a tool's standing rules; see ``Store.read_rules``."""
+        return await self._desk().read(lambda tx: rules.read_rules(tx, tenant, tool))
+
+    async def list_rules(self, tenant: str) -> list[Rule]:
+        """List a tenant's standing rules; see ``Store.list_rules``."""
+        return await self._desk().read(lambda tx: rules.list_rules(tx, tenant))
 
     async def health(self) -> Health:
         """Say whether the store answers; never raises."""

@@ -24,6 +24,7 @@ from outlast.store.records import (
     SessionRenewal,
     TaskRef,
 )
+from outlast.store.sqlite import approving, posting
 from outlast.store.sqlite.heads import Head, json_text
 from outlast.store.sqlite.transaction import Row, Transaction
 
@@ -237,13 +238,16 @@ def reconcile(
             continue
         head = Head.read(tx, tenant, task, at)
         assert head is not None, "a lease has a head"
-        epoch = head.epoch
-        head.end_attempt("released")
+        epoch, end = head.epoch, "cancelled" if head.cancelling else "released"
+        head.end_attempt(end)
         # Raised, so that nothing that was begun under the lost answer is accepted.
         head.epoch += 1
-        head.append("attempt.released", epoch=epoch)
-        head.enqueue()
-        head.append("task.queued", epoch=epoch)
+        head.append(f"attempt.{end}", epoch=epoch)
+        if head.cancelling:
+            head.end_cancelled(epoch=epoch)
+        else:
+            head.enqueue()
+            head.append("task.queued", epoch=epoch)
         head.save()
         given.append(TaskRef(tenant=tenant, task=task))
     tx.write_events()
@@ -257,7 +261,7 @@ def load(tx: Transaction, tasks: Sequence[Claimed]) -> list[Loaded]:
         row = tx.row("load_input", (one.round, one.tenant, one.task))
         if row is None:
             continue
-        input_, user, trace, submitted_at, failures, attempts = row
+        input_, user, trace, submitted_at, failures, attempts, lies, asked = row
         loaded.append(
             Loaded(
                 tenant=one.tenant,
@@ -274,6 +278,8 @@ def load(tx: Transaction, tasks: Sequence[Claimed]) -> list[Loaded]:
                         tx.rows("load_operations", (one.tenant, one.task)), key=itemgetter(3, 2)
                     )
                 ),
+                inbox=tuple(posting.read_inbox(tx, one.tenant, one.task)) if lies else (),
+                approvals=tuple(approving.read_approvals(tx, one.tenant, one.task)) if asked else (),
             )
         )
     return loaded

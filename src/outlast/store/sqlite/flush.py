@@ -228,7 +228,7 @@ def _wake_at(tx: Transaction, head: Head, entry: EndAttempt) -> int | None:
         return None
     if entry.wake_in_us is not None:
         return head.at + entry.wake_in_us
-    earliest = tx.row("earliest_timer", (head.tenant, head.task))
+    earliest = tx.row("earliest_wait", (head.tenant, head.task))
     # A wait for a timer that does not exist would never end.
     return head.at if earliest is None or earliest[0] is None else int(earliest[0])
 

@@ -30,6 +30,8 @@ class Head:
         "_last_event_read",
         "_tx",
         "at",
+        "cancelling",
+        "children",
         "deadline_at",
         "epoch",
         "facts",
@@ -53,6 +55,8 @@ class Head:
         self.last_event: int
         self.lane: int
         self.deadline_at: int | None
+        self.cancelling: int
+        self.children: int
         (
             self.state,
             self.reason,
@@ -62,6 +66,8 @@ class Head:
             self.last_event,
             self.lane,
             self.deadline_at,
+            self.cancelling,
+            self.children,
         ) = row
         self._epoch_read, self._last_event_read = self.epoch, self.last_event
 
@@ -95,6 +101,7 @@ class Head:
                 "facts": self.facts,
                 "last_event": self.last_event,
                 "lane": self.lane,
+                "cancelling": self.cancelling,
                 "epoch_read": self._epoch_read,
             },
         )
@@ -152,6 +159,24 @@ class Head:
         if due_at is not None:
             self._tx.run("set_timer", (self.tenant, self.task, "wake", due_at))
 
+    def wake(self) -> None:
+        """Queue a task that waits."""
+        reason = self.reason
+        self.enqueue()
+        self.append("task.woken", json_text({"reason": reason}))
+
+    def tell(self) -> None:
+        """Let whoever has to know hear that the facts were raised: a task that waits is woken, the worker of
+        one that runs finds it among its news.
+
+        A task that has not begun is left to its time: it reads what lies before it when it is claimed.
+        """
+        if self.state == "running":
+            self._tx.run("tell_worker", (self.facts, self.tenant, self.task))
+            self._tx.hints.add("facts")
+        elif self.state == "waiting" and self.epoch > 0:
+            self.wake()
+
     def finish(
         self,
         state: str,
@@ -161,8 +186,8 @@ class Head:
         epoch: int = 0,
         data: dict[str, Any] | None = None,
     ) -> None:
-        """End the task: result row, open effects to the reconciliation queue, timers gone, the final event
-        last.
+        """End the task: result row, open effects to the reconciliation queue, open questions withdrawn,
+        timers gone, its end left for its parent and a cancel for its children, the final event last.
 
         epoch: that of the attempt that ended it, 0 for none. data: what the final event says beside
         ``effects_open``.
@@ -174,14 +199,41 @@ class Head:
             tx.run("lose_operation", (*name, key))
             self.unsettle(key)
         keys.give_up_planned(tx, *name)
-        counted = tx.row("count_unsettled", name)
-        assert counted is not None
-        effects_open = int(counted[0])
-        self.state, self.reason = state, None
+        left = tx.row("read_leavings", name)
+        assert left is not None, "a head has an input"
+        announced, parent, parent_key, effects_open, asks = left
+        if effects_open:
+            tx.run("send_nothing", (self.at, *name))
+        if asks:
+            self.withdraw_approvals(epoch=epoch)
+        self.state, self.reason, self.cancelling = state, None, 0
         tx.run("clear_timers", name)
         tx.run("keep_result", (*name, self.round, state, result, error, effects_open, self.at))
         said = json_text({**(data or {}), "effects_open": effects_open})
         self.append(f"task.{state}", said, epoch=epoch)
-        announced = tx.row("is_announced", name)
-        if announced is not None and announced[0]:
+        if announced:
             tx.run("announce", (*name, self.last_event, f"task.{state}", said, self.at))
+        if parent is not None:
+            ended = json_text({"task": self.task, "state": state})
+            tx.run("leave_post", (self.tenant, parent, "child", parent_key, ended))
+            tx.hints.add("posts")
+        if self.children and tx.run("leave_cancels", (self.task, self.tenant, self.task)):
+            tx.hints.add("posts")
+
+    def end_cancelled(self, *, epoch: int = 0) -> None:
+        """End a task whose cancel stands as that asked for."""
+        asked = self._tx.row("read_cancel", (self.tenant, self.task))
+        assert asked is not None, "a mark comes with its event"
+        said = orjson.loads(asked[0])
+        self.finish_cancelled(said["by"], said["reason"], epoch=epoch)
+
+    def finish_cancelled(self, by: str, reason: str, *, epoch: int = 0) -> None:
+        """End the task as cancelled; see ``finish``."""
+        error = json_text({"code": "cancelled", "message": reason})
+        self.finish("cancelled", error=error, epoch=epoch, data={"by": by, "reason": reason})
+
+    def withdraw_approvals(self, key: str | None = None, *, epoch: int = 0) -> None:
+        """Withdraw the questions that are open, about one operation or all; answers to questions stay."""
+        for (approval,) in self._tx.rows("open_approvals", (self.tenant, self.task, key)):
+            self._tx.run("withdraw_approval", (self.tenant, approval))
+            self.append("approval.withdrawn", json_text({"approval": approval}), epoch=epoch)

@@ -76,7 +76,13 @@ def read_open(tx: Transaction, tenant: str, task: str, key: str) -> OpenState | 
     found = tx.row("read_open", (tenant, task, key))
     if found is None:
         return None
-    since, asked, unusable, ask_at, sender_gone, why = found
+    since, asked, unusable, ask_at, sender_gone, why, resend = found
     return OpenState(
-        since=since, asked=asked, unusable=unusable, ask_at=ask_at, sender_gone=bool(sender_gone), why=why
+        since=since,
+        asked=asked,
+        unusable=unusable,
+        ask_at=ask_at,
+        sender_gone=bool(sender_gone),
+        why=why,
+        resend=bool(resend),
     )

@@ -9,13 +9,13 @@ import orjson
 from outlast.core.ids import operation_id
 from outlast.core.transitions import OPERATION
 from outlast.store.records import Evidence, Settled, Settlement
-from outlast.store.sqlite import keys, switches
+from outlast.store.sqlite import approving, keys, switches
 from outlast.store.sqlite.heads import Head, json_text
 from outlast.store.sqlite.transaction import Transaction
 
 CONTRADICTED = "late evidence contradicts what was settled"
 """Why an operation stands in the reconciliation queue again."""
-_STATES = {"happened": "succeeded", "did_not_happen": "failed", "send_again": "planned"}
+_STATES = {"happened": "succeeded", "did_not_happen": "failed", "send_again": "unknown"}
 
 
 def settle(tx: Transaction, settlements: Sequence[Settlement], now: int | None) -> list[Settled]:
@@ -36,6 +36,11 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
         return Settled(kind="conflict", state=state)
     if one.verdict != "happened" and not one.forced and deadline_at is not None and at < deadline_at:
         return Settled(kind="too_early", state=state, wait_us=deadline_at - at)
+    head = Head.read(tx, one.tenant, one.task, at)
+    live = head is not None and head.live
+    if one.verdict == "send_again" and not live:
+        # A task that is over sends nothing.
+        return Settled(kind="conflict", state=state)
     settled = _STATES[one.verdict]
     tx.run(
         "settle_operation",
@@ -50,14 +55,16 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
                 json_text({"code": "did_not_happen", "message": one.reason}) if settled == "failed" else None
             ),
             # What is to be sent again keeps why it is unknown: its earlier attempt may have acted.
-            "keeps_error": settled == "planned",
+            "keeps_error": settled == "unknown",
             "ended_at": at if settled in OPERATION.final else None,
             "by": one.by,
         },
     )
-    tx.run("drop_unsettled", name)
     if settled in OPERATION.final:
+        tx.run("drop_unsettled", name)
         keys.end(tx, name, settled, at)
+    else:
+        tx.run("mark_resend", name)
     kept = json_text(
         {
             "verdict": one.verdict,
@@ -70,6 +77,7 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
     by_person = one.by.startswith("person:")
     tx.run("add_evidence", (*name, attempt, "person" if by_person else "answered", kept, at))
     if by_person:
+        approving.spend(tx, name)
         switches.audit(
             tx,
             one.tenant,
@@ -80,17 +88,16 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
             at=at,
             data=one.evidence,
         )
-    head = Head.read(tx, one.tenant, one.task, at)
     # The end of a task stays its last event.
-    if head is not None and head.live:
+    if head is not None and live:
         head.append(
             "operation.settled", json_text({"operation": one.key, "verdict": one.verdict, "by": one.by})
         )
         head.facts += 1
         # A wait for several things bears the name of one of them, so this may be what it waits for whatever
         # its name; only an operator's is nobody else's to end.
-        if head.state == "waiting" and head.reason != "operator":
-            head.enqueue()
+        if head.reason != "operator":
+            head.tell()
         head.save()
     return Settled(kind="settled", state=settled)
 
@@ -111,9 +118,13 @@ def _compare(tx: Transaction, one: Evidence, at: int) -> None:
     found = tx.row("read_settled", name)
     if found is None:
         return
-    state, attempt, settled_by = found
+    state, attempt, turn, settled_by = found
     if state == "unknown":
-        tx.run("ask_now", (at, *name))
+        if tx.run("ask_after_all", (at, *name)):
+            # Whoever was to send it again under this turn does not.
+            tx.run("take_open_turn", (*name, turn))
+        else:
+            tx.run("ask_now", (at, *name))
     elif one.attempt == attempt and (
         (state == "failed" and one.says == "happened")
         # The answer of a call itself is not contradicted by its absence later.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
-from outlast.store.records import Submission, Submitted
+from outlast.store.records import Parent, Submission, Submitted
 from outlast.store.sqlite.heads import json_text
 from outlast.store.sqlite.transaction import Row, Transaction
 
@@ -15,7 +16,12 @@ def submit(tx: Transaction, batch: Sequence[Submission]) -> list[Submitted]:
     verdicts: list[Submitted] = []
     heads: list[Row] = []
     entries: list[tuple[int, str, str]] = []
+    children: Counter[tuple[str, str]] = Counter()
     for one in batch:
+        parent = one.parent
+        if parent is not None and not _may_spawn(tx, one, parent):
+            verdicts.append(Submitted(kind="stale", task=one.task))
+            continue
         claimed = tx.run(
             "claim_key",
             (
@@ -32,12 +38,15 @@ def submit(tx: Transaction, batch: Sequence[Submission]) -> list[Submitted]:
                 one.trace,
                 int(one.announce),
                 now,
+                *((None, None, False) if parent is None else (parent.task, parent.key, parent.detached)),
             ),
         )
         if not claimed:
             verdicts.append(_read_winner(tx, one))
             continue
         verdicts.append(Submitted(kind="accepted", task=one.task))
+        if parent is not None:
+            children[one.tenant, parent.task] += 1
         lane = tx.lane((one.pool, one.agent, one.version, one.tenant, one.priority))
         deadline_at = None if one.deadline_us is None else now + one.deadline_us
         if deadline_at is not None:
@@ -53,9 +62,17 @@ def submit(tx: Transaction, batch: Sequence[Submission]) -> list[Submitted]:
         if one.announce:
             tx.run("announce", (one.tenant, one.task, 1, "task.submitted", data, now))
     tx.run_many("make_heads", heads)
+    tx.run_many("count_children", [(count, *name) for name, count in children.items()])
     tx.enqueue(entries)
     tx.write_events()
     return verdicts
+
+
+def _may_spawn(tx: Transaction, one: Submission, parent: Parent) -> bool:
+    """Say whether a parent may have this child: it runs under that lease and no cancel stands, or the child
+    is there already."""
+    found = tx.row("read_parent", (one.tenant, parent.task))
+    return found == ("running", parent.epoch, 0) or tx.row("read_digest", (one.tenant, one.task)) is not None
 
 
 def _read_winner(tx: Transaction, one: Submission) -> Submitted:

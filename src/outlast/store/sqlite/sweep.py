@@ -46,6 +46,11 @@ def _take_away(tx: Transaction, request: SweepRequest, at: int) -> tuple[list[Ta
         head = Head.read(tx, tenant, task, at)
         assert head is not None, "a lease has a head"
         epoch = head.epoch
+        if head.cancelling:
+            _cancel(head)
+            head.save()
+            lost.append(TaskRef(tenant=tenant, task=task))
+            continue
         head.end_attempt("lost")
         head.epoch += 1
         head.append("attempt.lost", json_text({"session": session}), epoch=epoch)
@@ -70,6 +75,11 @@ def _expire(tx: Transaction, request: SweepRequest, at: int) -> list[TaskRef]:
         head = Head.read(tx, tenant, task, at)
         assert head is not None, "the query joined it"
         epoch = 0
+        if head.cancelling:
+            _cancel(head)
+            head.save()
+            expired.append(TaskRef(tenant=tenant, task=task))
+            continue
         if head.state == "running":
             epoch = head.epoch
             head.end_attempt("failed")
@@ -79,6 +89,15 @@ def _expire(tx: Transaction, request: SweepRequest, at: int) -> list[TaskRef]:
         head.save()
         expired.append(TaskRef(tenant=tenant, task=task))
     return expired
+
+
+def _cancel(head: Head) -> None:
+    """Take a running task away for good: its cancel stands."""
+    epoch = head.epoch
+    head.end_attempt("cancelled")
+    head.epoch += 1
+    head.append("attempt.cancelled", epoch=epoch)
+    head.end_cancelled(epoch=epoch)
 
 
 def _fail(head: Head, code: str, message: str, epoch: int) -> None:
@@ -95,9 +114,7 @@ def _wake(tx: Transaction, limit: int, at: int) -> list[TaskRef]:
         if head is None or head.state != "waiting":
             tx.run("clear_wake", (tenant, task))
             continue
-        reason = head.reason
-        head.enqueue()
-        head.append("task.woken", json_text({"reason": reason}))
+        head.wake()
         head.save()
         woken.append(TaskRef(tenant=tenant, task=task))
     return woken

@@ -40,6 +40,11 @@ TABLES = (
     "timers",
     "results",
     "outbox",
+    "inbox",
+    "posts",
+    "approvals",
+    "votes",
+    "rules",
     "migrations",
 )
 """Every table that both stores have."""
@@ -76,6 +81,10 @@ def _task_row(
     submitted_at: int,
     ended_at: int | None,
     deadline_at: int | None,
+    cancelling: int,
+    parent: str | None,
+    children: int,
+    asks: int,
 ) -> TaskRow:
     return TaskRow(
         tenant=tenant,
@@ -99,18 +108,23 @@ def _task_row(
         submitted_at=submitted_at,
         ended_at=ended_at,
         deadline_at=deadline_at,
+        cancelling=bool(cancelling),
+        parent=parent,
+        children=children,
+        asks=asks,
     )
 
 
 def list_tasks(tx: Transaction, query: TaskFilter) -> list[TaskRow]:
     """List a tenant's tasks; see ``Store.list_tasks``."""
     found = tx.rows(
-        "list_tasks",
+        "list_tasks" if query.parent is None else "list_children",
         {
             "tenant": query.tenant,
             "before": _LAST if query.before is None else query.before,
             "state": query.state,
             "agent": query.agent,
+            "parent": query.parent,
             "limit": query.limit,
         },
     )

@@ -14,7 +14,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
-TOPICS = ("queue", "events")
+TOPICS = ("queue", "events", "facts", "posts")
 
 
 class Hub:

@@ -23,7 +23,25 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 
 from outlast.errors import StoreUnavailable
+from outlast.store.approving import (
+    ApprovalFilter,
+    ApprovalRow,
+    Decided,
+    Decision,
+    Rule,
+    Rules,
+    VoteRow,
+)
 from outlast.store.contract import Store, Wakes
+from outlast.store.posting import (
+    Cancel,
+    CancelReply,
+    Delivered,
+    Heard,
+    News,
+    Posted,
+    Signal,
+)
 from outlast.store.reconciling import (
     AuditRow,
     KeyHolder,
@@ -40,6 +58,7 @@ from outlast.store.records import (
     ClaimRequest,
     Evidence,
     Flushed,
+    InboxRow,
     Loaded,
     OperationRow,
     Renewed,
@@ -281,6 +300,31 @@ class NodeStore:
     async def postpone(self, postponements: Sequence[Postponement], *, now: int | None = None) -> list[bool]:
         return await self._carry("postpone", lambda store: store.postpone(postponements, now=now))
 
+    async def post(self, signals: Sequence[Signal], *, now: int | None = None) -> list[Posted]:
+        return await self._carry("post", lambda store: store.post(signals, now=now))
+
+    async def cancel(self, requests: Sequence[Cancel], *, now: int | None = None) -> list[CancelReply]:
+        return await self._carry("cancel", lambda store: store.cancel(requests, now=now))
+
+    async def news(self, session: str, heard: Sequence[Heard], *, now: int | None = None) -> list[News]:
+        return await self._carry("news", lambda store: store.news(session, heard, now=now))
+
+    async def deliver(self, limit: int, *, now: int | None = None) -> Delivered:
+        return await self._carry("deliver", lambda store: store.deliver(limit, now=now))
+
+    async def decide(self, decisions: Sequence[Decision], *, now: int | None = None) -> list[Decided]:
+        return await self._carry("decide", lambda store: store.decide(decisions, now=now))
+
+    async def put_rule(self, rule: Rule, *, now: int | None = None) -> int:
+        return await self._carry("put_rule", lambda store: store.put_rule(rule, now=now))
+
+    async def withdraw_rule(
+        self, tenant: str, number: int, by: str, reason: str, *, now: int | None = None
+    ) -> bool:
+        return await self._carry(
+            "withdraw_rule", lambda store: store.withdraw_rule(tenant, number, by, reason, now=now)
+        )
+
     async def pause(self, switch: Pause, *, now: int | None = None) -> None:
         await self._carry("pause", lambda store: store.pause(switch, now=now))
 
@@ -327,6 +371,27 @@ class NodeStore:
 
     async def read_audit(self, tenant: str, after: int = 0, limit: int = 100) -> list[AuditRow]:
         return await self._carry("read_audit", lambda store: store.read_audit(tenant, after, limit))
+
+    async def read_inbox(self, tenant: str, task: str, after: int = 0) -> list[InboxRow]:
+        return await self._carry("read_inbox", lambda store: store.read_inbox(tenant, task, after))
+
+    async def read_approvals(self, tenant: str, task: str) -> list[ApprovalRow]:
+        return await self._carry("read_approvals", lambda store: store.read_approvals(tenant, task))
+
+    async def read_approval(self, tenant: str, approval: str) -> ApprovalRow | None:
+        return await self._carry("read_approval", lambda store: store.read_approval(tenant, approval))
+
+    async def list_approvals(self, query: ApprovalFilter) -> list[ApprovalRow]:
+        return await self._carry("list_approvals", lambda store: store.list_approvals(query))
+
+    async def read_votes(self, tenant: str, approval: str) -> list[VoteRow]:
+        return await self._carry("read_votes", lambda store: store.read_votes(tenant, approval))
+
+    async def read_rules(self, tenant: str, tool: str) -> Rules:
+        return await self._carry("read_rules", lambda store: store.read_rules(tenant, tool))
+
+    async def list_rules(self, tenant: str) -> list[Rule]:
+        return await self._carry("list_rules", lambda store: store.list_rules(tenant))
 
     async def health(self) -> Health:
         try:

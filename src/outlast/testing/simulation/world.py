@@ -29,7 +29,7 @@ from outlast.testing.simulation.service import TicketService
 from outlast.testing.simulation.weather import Faults, Weather
 
 T = TypeVar("T")
-TOPICS = ("queue", "events")
+TOPICS = ("queue", "events", "facts", "posts")
 
 _world: ContextVar[World] = ContextVar("outlast_simulation_world")
 

@@ -81,13 +81,13 @@ create table queue (
 -- By it the entry of a task that ends while it is queued is found, wherever it stands.
 create index queue_task on queue (tenant, task);
 
--- Counters that must outlive their rows: the age of queue entries.
+-- Counters that must outlive their rows: the age of queue entries, the changes of standing rules.
 create table sequences (
     name text primary key not null,
     value integer not null
 ) strict, without rowid;
 
-insert into sequences (name, value) values ('queue', 0);
+insert into sequences (name, value) values ('queue', 0), ('rules', 0);
 
 create table leases (
     tenant text not null,
@@ -411,6 +411,8 @@ create trigger tasks_guard before update on tasks begin
         when old.state in ('succeeded', 'failed', 'cancelled') and new.state <> old.state
             and not (new.state = 'queued' and new.round = old.round + 1)
             then raise(abort, 'a final task state changes only to queued, in the next round')
+        when old.cancelling = 1 and new.state <> 'running' and new.state <> 'cancelled'
+            then raise(abort, 'a task whose cancel stands ends as cancelled')
     end;
 end;
 
@@ -421,6 +423,51 @@ when old.state in ('succeeded', 'failed')
     and not (new.state = 'unknown' and new.result is old.result and new.error is old.error)
 begin
     select raise(abort, 'a recorded outcome changes only by reopening or contradicting it');
+end;
+
+-- What a question is about, and what came of it, stands; but a used decision can be spent.
+create trigger approvals_guard before update on approvals begin
+    select case
+        when new.tenant <> old.tenant or new.id <> old.id or new.task <> old.task or new.key <> old.key
+            or new.number <> old.number or new.subject <> old.subject or new.name <> old.name
+            or new.reason <> old.reason or new.policy <> old.policy or new.target is not old.target
+            or new.roles <> old.roles or new.quorum <> old.quorum or new.four_eyes <> old.four_eyes
+            or new.requester is not old.requester or new.created_at <> old.created_at
+            or new.expires_at is not old.expires_at
+            then raise(abort, 'a question stays about its operation, and for the people whom it was put to')
+        when old.state <> new.state
+            and not (old.state = 'pending' and new.state in ('approved', 'rejected', 'expired', 'withdrawn'))
+            and not (old.state = 'approved' and new.state in ('expired', 'withdrawn', 'used'))
+            then raise(abort, 'an approval moves only from pending to its decision, and from approved to its end')
+        when old.state <> 'pending'
+            and (new.fingerprint <> old.fingerprint or new.arguments is not old.arguments
+                 or new.shown <> old.shown or new.answer is not old.answer or new.votes <> old.votes
+                 or new.decided_by is not old.decided_by or new.decided_at is not old.decided_at
+                 or new.decision_reason is not old.decision_reason)
+            then raise(abort, 'a decision never changes')
+        when old.spent = 1 and new.spent = 0 then raise(abort, 'what is spent stays spent')
+        when old.used_at is not null and new.used_at is not old.used_at
+            then raise(abort, 'when a decision was used never changes')
+    end;
+end;
+
+create trigger approvals_no_delete before delete on approvals begin
+    select raise(abort, 'approvals are never deleted');
+end;
+
+create trigger votes_no_update before update on votes begin
+    select raise(abort, 'votes are never changed');
+end;
+
+create trigger votes_no_delete before delete on votes begin
+    select raise(abort, 'votes are never deleted');
+end;
+
+create trigger inbox_guard before update on inbox
+when old.taken_by is not null or new.number <> old.number or new.kind <> old.kind or new.name <> old.name
+    or new.key is not old.key or new.digest <> old.digest or new.data <> old.data
+begin
+    select raise(abort, 'what lies before a task is taken once, and is never changed');
 end;
 
 -- A key that is held is given up before another has it.

@@ -10,7 +10,7 @@ select cast(round(unixepoch('subsec') * 1000) as integer) * 1000;
 
 -- Read one task's head.
 -- name: read_head
-select state, reason, epoch, round, facts, last_event, lane, deadline_at
+select state, reason, epoch, round, facts, last_event, lane, deadline_at, cancelling, children
 from tasks
 where tenant = :tenant and id = :task;
 
@@ -18,7 +18,7 @@ where tenant = :tenant and id = :task;
 -- name: write_head
 update tasks
 set state = :state, reason = :reason, epoch = :epoch, round = :round, facts = :facts, last_event = :last_event,
-    lane = :lane
+    lane = :lane, cancelling = :cancelling
 where tenant = :tenant and id = :task and epoch = :epoch_read;
 
 -- Append events; their numbers were counted on from the head.
@@ -97,8 +97,7 @@ where tenant = :tenant and task = :task;
 -- name: open_effects
 select key
 from operations
-where tenant = :tenant and task = :task and state = 'running'
-    and kind in ('tool', 'model', 'child', 'compensation', 'signal');
+where tenant = :tenant and task = :task and state = 'running' and kind in ('tool', 'model', 'compensation');
 
 -- Say of a running operation that nobody knows.
 -- name: lose_operation
@@ -134,22 +133,37 @@ where tenant = :tenant and task = :task;
 insert into results (tenant, task, round, state, result, error, effects_open, ended_at)
 values (:tenant, :task, :round, :state, :result, :error, :effects_open, :ended_at);
 
--- Say whether the end of a task is to be announced.
--- name: is_announced
-select announce
+-- Read what the end of a task concerns: whether it is to be announced, whose child it is, how much of it stands in
+-- the reconciliation queue, and whether it has questions that are open.
+-- name: read_leavings
+select announce, parent, parent_key,
+    (select count(*) from unsettled where unsettled.tenant = :tenant and unsettled.task = :task),
+    exists (
+        select 1
+        from approvals
+        where approvals.tenant = :tenant and approvals.task = :task
+            and (approvals.state = 'pending' or (approvals.state = 'approved' and approvals.subject = 'call'))
+    )
 from inputs
 where tenant = :tenant and task = :task;
+
+-- Take back that operations of a task are to be sent again: a task that is over sends nothing, so they are looked at
+-- like any other.
+-- name: send_nothing
+update unsettled
+set resend = 0, ask_at = :now
+where tenant = :tenant and task = :task and resend = 1;
 
 -- Write an outbox message; it has the number of the event that it announces.
 -- name: announce
 insert into outbox (tenant, task, number, topic, data, created_at)
 values (:tenant, :task, :number, :topic, :data, :created_at);
 
--- Read when the earliest running timer operation of a task is due.
--- name: earliest_timer
+-- Read when the earliest of a task's waits is due.
+-- name: earliest_wait
 select min(due_at)
 from operations
-where tenant = :tenant and task = :task and kind = 'timer' and state = 'running';
+where tenant = :tenant and task = :task and kind in ('timer', 'signal', 'child') and state = 'running';
 
 -- Append one piece of evidence to an operation.
 -- name: add_evidence
@@ -157,3 +171,46 @@ insert into evidence (tenant, task, key, number, attempt, source, data, at)
 select :tenant, :task, :key, coalesce(max(number), 0) + 1, :attempt, :source, :data, :at
 from evidence
 where tenant = :tenant and task = :task and key = :key;
+
+-- Mark that something was posted for a task that runs.
+-- name: tell_worker
+update leases
+set news = :facts
+where tenant = :tenant and task = :task;
+
+-- Leave something for another task, to be delivered apart from this transaction.
+-- name: leave_post
+insert into posts (tenant, task, kind, name, data)
+values (:tenant, :task, :kind, :name, :data);
+
+-- Leave a cancel for each child of a task that lives and is not detached; name is the parent's.
+-- name: leave_cancels
+insert into posts (tenant, task, kind, name, data)
+select inputs.tenant, inputs.task, 'cancel', :parent, '{}'
+from inputs
+join tasks on tasks.tenant = inputs.tenant and tasks.id = inputs.task
+where inputs.tenant = :tenant and inputs.parent = :task and inputs.detached = 0
+    and tasks.state in ('queued', 'running', 'waiting')
+order by inputs.task;
+
+-- Read who asked for a cancel, and why; nobody can ask twice while it stands.
+-- name: read_cancel
+select data
+from events
+where tenant = :tenant and task = :task and kind = 'task.cancel_requested'
+order by number desc
+limit 1;
+
+-- Read the questions that are open, about one operation of a task or all of them.
+-- name: open_approvals
+select id
+from approvals
+where tenant = :tenant and task = :task and (:key is null or key = :key)
+    and (state = 'pending' or (state = 'approved' and subject = 'call'))
+order by key, number;
+
+-- Withdraw a question.
+-- name: withdraw_approval
+update approvals
+set state = 'withdrawn'
+where tenant = :tenant and id = :id;

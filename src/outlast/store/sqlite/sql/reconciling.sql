@@ -14,7 +14,8 @@ join operations on operations.tenant = unsettled.tenant and operations.task = un
     and operations.key = unsettled.key
 join tasks on tasks.tenant = unsettled.tenant and tasks.id = unsettled.task
 join inputs on inputs.tenant = unsettled.tenant and inputs.task = unsettled.task
-where unsettled.ask_at <= :now and unsettled.claimed_until <= :now and operations.state = 'unknown'
+where unsettled.ask_at <= :now and unsettled.claimed_until <= :now and unsettled.resend = 0
+    and operations.state = 'unknown'
     and tasks.state <> 'running' and operations.name in (select value from json_each(:tools))
 order by unsettled.ask_at, unsettled.tenant, unsettled.task, unsettled.key
 limit :limit;
@@ -48,6 +49,6 @@ where tenant = :tenant and task = :task and key = :key;
 
 -- Read an operation's place in the reconciliation queue.
 -- name: read_open
-select since, asked, unusable, ask_at, sender_gone, why
+select since, asked, unusable, ask_at, sender_gone, why, resend
 from unsettled
 where tenant = :tenant and task = :task and key = :key;

@@ -9,9 +9,15 @@ set state = :state, result = :result, error = case when :keeps_error then error 
     ended_at = :ended_at, settled_by = :by
 where tenant = :tenant and task = :task and key = :key and turn = :turn and state = 'unknown';
 
+-- Mark that an unknown operation is to be sent again: nobody asks any more, and its intent takes it out.
+-- name: mark_resend
+update unsettled
+set resend = 1, ask_at = null, claimed_until = 0
+where tenant = :tenant and task = :task and key = :key;
+
 -- Read what evidence is compared with.
 -- name: read_settled
-select state, attempt, settled_by
+select state, attempt, turn, settled_by
 from operations
 where tenant = :tenant and task = :task and key = :key;
 
@@ -20,6 +26,12 @@ where tenant = :tenant and task = :task and key = :key;
 update operations
 set state = 'unknown', ended_at = null
 where tenant = :tenant and task = :task and key = :key and state in ('succeeded', 'failed');
+
+-- Have an unknown operation looked at now, which was to be sent again.
+-- name: ask_after_all
+update unsettled
+set resend = 0, ask_at = :now
+where tenant = :tenant and task = :task and key = :key and resend = 1;
 
 -- Have an unknown operation looked at by now at the latest.
 -- name: ask_now

@@ -5,9 +5,9 @@
 -- Claim the task's id and the tenant's key by one insert; no row changes when either is taken.
 -- name: claim_key
 insert into inputs (tenant, task, key, request_digest, agent, version_asked, pool, priority, input, user_name, trace,
-    announce, submitted_at)
+    announce, submitted_at, parent, parent_key, detached)
 values (:tenant, :task, :key, :request_digest, :agent, :version, :pool, :priority, :input, :user_name, :trace,
-    :announce, :now)
+    :announce, :now, :parent, :parent_key, :detached)
 on conflict do nothing;
 
 -- Read the digest under which a task's id was used before.
@@ -21,6 +21,18 @@ where tenant = :tenant and task = :task;
 select task, request_digest
 from inputs
 where tenant = :tenant and key = :key;
+
+-- Read whether a task may have children.
+-- name: read_parent
+select state, epoch, cancelling
+from tasks
+where tenant = :tenant and id = :task;
+
+-- Count the children of a task.
+-- name: count_children
+update tasks
+set children = children + :count
+where tenant = :tenant and id = :task;
 
 -- Make the heads of new tasks.
 -- name: make_heads

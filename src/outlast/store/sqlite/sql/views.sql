@@ -9,7 +9,10 @@ select tasks.tenant, tasks.id, inputs.agent, lanes.version, inputs.pool, inputs.
     (select count(*) from attempts where attempts.tenant = tasks.tenant and attempts.task = tasks.id)
     + (select count(*) from leases where leases.tenant = tasks.tenant and leases.task = tasks.id),
     (select count(*) from unsettled where unsettled.tenant = tasks.tenant and unsettled.task = tasks.id),
-    inputs.submitted_at, results.ended_at, tasks.deadline_at
+    inputs.submitted_at, results.ended_at, tasks.deadline_at, tasks.cancelling, inputs.parent, tasks.children,
+    (select count(*)
+     from approvals
+     where approvals.tenant = tasks.tenant and approvals.task = tasks.id and approvals.state = 'pending')
 from tasks
 join inputs on inputs.tenant = tasks.tenant and inputs.task = tasks.id
 join lanes on lanes.id = tasks.lane
@@ -29,6 +32,18 @@ where tasks.tenant = :tenant
         where inputs.tenant = tasks.tenant and inputs.task = tasks.id and inputs.agent = :agent
     ))
 order by tasks.id desc
+limit :limit;
+
+-- List a task's children, newest first.
+-- name: list_children
+select inputs.task
+from inputs
+join tasks on tasks.tenant = inputs.tenant and tasks.id = inputs.task
+where inputs.tenant = :tenant and inputs.parent = :parent
+    and inputs.task < :before
+    and (:state is null or tasks.state = :state)
+    and (:agent is null or inputs.agent = :agent)
+order by inputs.task desc
 limit :limit;
 
 -- Read a task's events above a number.

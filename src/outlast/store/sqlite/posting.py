@@ -1,0 +1,118 @@
+"""The verbs ``post``, ``news``, ``deliver`` and ``read_inbox``: facts that reach a task from outside.
+
+A fact raises the head's ``facts``, and its inbox row has that number, so that whoever has seen a number of
+facts has seen every row up to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from operator import itemgetter
+
+from outlast.store.posting import MAX_INBOX, Delivered, Heard, News, Posted, Signal
+from outlast.store.records import InboxRow, TaskRef
+from outlast.store.sqlite import cancelling
+from outlast.store.sqlite.heads import Head, json_text
+from outlast.store.sqlite.transaction import Row, Transaction
+
+PARENT = "parent"
+"""Who cancels a child whose parent has ended."""
+PARENT_ENDED = "its parent ended"
+
+
+def post(tx: Transaction, signals: Sequence[Signal], now: int | None) -> list[Posted]:
+    """Put signals into their tasks' inboxes; see ``Store.post``."""
+    at = tx.now(now)
+    verdicts = [_post_one(tx, one, at) for one in signals]
+    tx.write_events()
+    return verdicts
+
+
+def _post_one(tx: Transaction, one: Signal, at: int) -> Posted:
+    name = (one.tenant, one.task)
+    head = Head.read(tx, *name, at)
+    if head is None:
+        return Posted(kind="not_found")
+    if one.key is not None:
+        used = tx.row("read_signal", (*name, one.name, one.key))
+        if used is not None:
+            number, digest = used
+            return Posted(kind="replayed" if digest == one.digest else "conflict", number=number)
+    if not head.live:
+        return Posted(kind="ended", state=head.state)
+    # Every row has a fact of its own, so that fewer facts than that cannot have filled the inbox.
+    if head.facts >= MAX_INBOX:
+        lying = tx.row("count_inbox", (*name, MAX_INBOX))
+        if lying is not None and lying[0] >= MAX_INBOX:
+            return Posted(kind="full")
+    head.facts += 1
+    tx.run("keep_inbox", (*name, head.facts, "signal", one.name, one.key, one.digest, one.data, at))
+    head.append("signal.received", json_text({"name": one.name, "number": head.facts}))
+    head.tell()
+    head.save()
+    return Posted(kind="accepted", number=head.facts)
+
+
+def hear(tx: Transaction, session: str) -> list[News]:
+    """Read which running tasks of a session have news; see ``Store.news``."""
+    return [
+        News(tenant=tenant, task=task, facts=facts, cancelling=bool(mark))
+        for tenant, task, facts, mark in tx.rows("read_news", (session,))
+    ]
+
+
+def news(tx: Transaction, session: str, heard: Sequence[Heard]) -> list[News]:
+    """Note what a worker has heard, and answer what there is more; see ``Store.news``."""
+    # Compared with what it has heard: what was posted in between stays.
+    tx.run_many("clear_news", [(session, one.tenant, one.task, one.facts) for one in heard])
+    return hear(tx, session)
+
+
+def nothing_to_deliver(tx: Transaction) -> Delivered | None:
+    """Answer a delivery of nothing without being the writer; None when there is something."""
+    return None if tx.rows("read_posts", (1,)) else Delivered()
+
+
+def deliver(tx: Transaction, limit: int, now: int | None) -> Delivered:
+    """Deliver what tasks' ends have left for other tasks; see ``Store.deliver``."""
+    at = tx.now(now)
+    posts = tx.rows("read_posts", (limit,))
+    told: list[TaskRef] = []
+    cancelled: list[TaskRef] = []
+    addressee = itemgetter(1, 2)
+    for (tenant, task), mine in groupby(sorted(posts, key=addressee), key=addressee):
+        ref = TaskRef(tenant=tenant, task=task)
+        head = Head.read(tx, tenant, task, at)
+        if head is None or not head.live:
+            continue
+        by_kind: dict[str, list[Row]] = {"child": [], "cancel": []}
+        for row in mine:
+            by_kind[row[3]].append(row)
+        if by_kind["child"]:
+            _tell_parent(tx, head, by_kind["child"])
+            told.append(ref)
+        if by_kind["cancel"] and cancelling.cancel_head(tx, head, PARENT, PARENT_ENDED):
+            cancelled.append(ref)
+        head.save()
+    tx.run_many("drop_post", [(seq,) for seq, *_ in posts])
+    tx.write_events()
+    return Delivered(told=tuple(told), cancelled=tuple(cancelled), more=bool(tx.rows("read_posts", (1,))))
+
+
+def _tell_parent(tx: Transaction, head: Head, ends: Sequence[Row]) -> None:
+    """Put children's ends into their parent's inbox."""
+    rows = []
+    for _, _, _, _, name, data in ends:
+        head.facts += 1
+        rows.append((head.tenant, head.task, head.facts, "child", name, None, "", data, head.at))
+    tx.run_many("keep_inbox", rows)
+    head.tell()
+
+
+def read_inbox(tx: Transaction, tenant: str, task: str, after: int = 0) -> list[InboxRow]:
+    """Read what lies before a task; see ``Store.read_inbox``."""
+    return [
+        InboxRow(tenant=tenant, task=task, number=number, kind=kind, name=name, data=data, at=at)
+        for number, kind, name, data, at in tx.rows("read_inbox", (tenant, task, after))
+    ]
