@@ -14,10 +14,12 @@ from outlast.core.transitions import OPERATION, TASK
 from outlast.store.contract import BatchRejected
 from outlast.store.records import (
     AppendEvents,
+    AskApproval,
     Batch,
     CommitIntent,
     EndAttempt,
     Entry,
+    ExpireApproval,
     Flushed,
     NewEvent,
     Note,
@@ -26,7 +28,7 @@ from outlast.store.records import (
     TakeTurn,
     TaskWrites,
 )
-from outlast.store.sqlite import gate, keys
+from outlast.store.sqlite import approving, gate, keys
 from outlast.store.sqlite.heads import Head, json_text
 from outlast.store.sqlite.transaction import Transaction
 
@@ -133,8 +135,24 @@ def _record_operation(tx: Transaction, head: Head, entry: RecordOperation) -> st
         if replaced and ended_at is not None:
             # It ends without a call; what an earlier attempt held is nobody's any more.
             keys.give_up_others(tx, (head.tenant, head.task, entry.key), None)
+        recorded = replaced
+    if entry.takes and recorded:
+        tx.run_many("take_inbox", [(entry.key, head.tenant, head.task, number) for number in entry.takes])
     _append(head, entry.events)
     return None
+
+
+def _ask_approval(tx: Transaction, head: Head, entry: AskApproval) -> str | None:
+    if approving.ask(tx, head, entry):
+        _append(head, entry.events)
+    return None
+
+
+def _expire_approval(tx: Transaction, head: Head, entry: ExpireApproval) -> str | None:
+    refusal = approving.expire(tx, head, entry)
+    if refusal is None:
+        _append(head, entry.events)
+    return refusal
 
 
 def _commit_intent(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
@@ -199,6 +217,12 @@ def _note(tx: Transaction, head: Head, entry: Note) -> str | None:
 
 def _end_attempt(tx: Transaction, head: Head, entry: EndAttempt) -> str | None:
     name, epoch = (head.tenant, head.task), head.epoch
+    if head.cancelling:
+        _append(head, entry.events)
+        head.end_attempt("cancelled")
+        head.append("attempt.cancelled", epoch=epoch)
+        head.end_cancelled(epoch=epoch)
+        return None
     for key in entry.reopen:
         tx.run("reopen_operation", (*name, key))
     _append(head, entry.events)
@@ -224,13 +248,13 @@ def _end_attempt(tx: Transaction, head: Head, entry: EndAttempt) -> str | None:
 
 def _wake_at(tx: Transaction, head: Head, entry: EndAttempt) -> int | None:
     """Answer when a suspended task is to be woken, None for never by time."""
-    if entry.reason != "timer":
-        return None
     if entry.wake_in_us is not None:
         return head.at + entry.wake_in_us
     earliest = tx.row("earliest_wait", (head.tenant, head.task))
+    if earliest is not None and earliest[0] is not None:
+        return int(earliest[0])
     # A wait for a timer that does not exist would never end.
-    return head.at if earliest is None or earliest[0] is None else int(earliest[0])
+    return head.at if entry.reason == "timer" else None
 
 
 def _is_over(tx: Transaction, head: Head, entry: EndAttempt, due_at: int | None) -> bool:
@@ -245,6 +269,8 @@ def _is_over(tx: Transaction, head: Head, entry: EndAttempt, due_at: int | None)
 
 _WRITERS: dict[type[Entry], Callable[[Transaction, Head, Any], str | None]] = {
     RecordOperation: _record_operation,
+    AskApproval: _ask_approval,
+    ExpireApproval: _expire_approval,
     CommitIntent: _commit_intent,
     RecordOutcome: _record_outcome,
     TakeTurn: _take_turn,

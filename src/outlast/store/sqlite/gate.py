@@ -1,13 +1,13 @@
 """The gate of an intent: what is looked at before one attempt at an operation may be made.
 
-The look that refuses most rarely costs least: switches are read once a transaction, shared waits and business
-keys only by calls that name one.
+The look that refuses most rarely costs least: switches are read once a transaction, shared waits, business
+keys and decisions only by calls that name one.
 """
 
 from __future__ import annotations
 
 from outlast.store.records import CommitIntent
-from outlast.store.sqlite import keys, switches
+from outlast.store.sqlite import approving, keys, rules, switches
 from outlast.store.sqlite.heads import Head
 from outlast.store.sqlite.transaction import Transaction
 
@@ -20,12 +20,14 @@ def admit(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
         if at >= head.deadline_at:
             return "deadline"
         deadline_at = min(deadline_at, head.deadline_at)
+    if head.cancelling and entry.kind != "compensation":
+        return "cancelled"
     business = entry.business
     refusal = _against(tx, head, entry)
     if refusal is not None:
         # Whoever is behind the ledger has to hear of that first.
         return refusal if _is_planned(tx, head, entry) else "not_planned"
-    first = entry.attempt == 0 and entry.turn == 0
+    first = entry.attempt == 0 and entry.turn == 0 and not entry.resend
     value = None if business is None else business.value
     admitted = first and tx.run(
         "commit_first_intent",
@@ -65,14 +67,24 @@ def admit(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
                 entry.key,
                 entry.attempt,
                 entry.turn,
+                *_admits(entry),
             ),
         )
         if not again:
             return "not_planned"
+        if entry.resend:
+            tx.run("drop_unsettled", (head.tenant, head.task, entry.key))
         keys.give_up_others(tx, (head.tenant, head.task, entry.key), business)
     if business is not None:
         keys.take(tx, (head.tenant, head.task, entry.key), business)
+    if entry.consent is not None and entry.consent.approval is not None:
+        approving.use(tx, head, entry, entry.consent.approval)
     return None
+
+
+def _admits(entry: CommitIntent) -> tuple[str, str]:
+    """Answer the states of an operation from which an intent may begin."""
+    return ("unknown", "unknown") if entry.resend else ("planned", "approved")
 
 
 def _against(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
@@ -83,6 +95,17 @@ def _against(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
         wait = tx.row("read_wait", (head.tenant, entry.provider))
         if wait is not None and wait[0] > head.at:
             return f"held {wait[0] - head.at}"
+    consent = entry.consent
+    if (consent is not None or rules.any_rules(tx)) and not rules.agrees(
+        tx, head.tenant, entry.name, consent
+    ):
+        return "rules_changed"
+    if (
+        consent is not None
+        and consent.approval is not None
+        and not approving.covers(tx, head, entry, consent)
+    ):
+        return "no_approval"
     if entry.business is None:
         return None
     operation = (head.tenant, head.task, entry.key)
@@ -93,6 +116,6 @@ def _is_planned(tx: Transaction, head: Head, entry: CommitIntent) -> bool:
     """Say whether the ledger itself would admit an intent."""
     found = tx.row("read_operation", (head.tenant, head.task, entry.key))
     if found is None:
-        return entry.attempt == 0 and entry.turn == 0
+        return entry.attempt == 0 and entry.turn == 0 and not entry.resend
     state, attempt, turn, _ = found
-    return state in ("planned", "approved") and (attempt, turn) == (entry.attempt, entry.turn)
+    return state in _admits(entry) and (attempt, turn) == (entry.attempt, entry.turn)

@@ -18,7 +18,7 @@ def put_rule(tx: Transaction, rule: Rule, now: int | None) -> int:
         "keep_rule",
         (rule.tenant, number, rule.tool, rule.verdict, rule.bounds, rule.by, rule.reason, at, number),
     )
-    tx.pauses = None
+    tx.rules = True
     switches.audit(
         tx,
         rule.tenant,
@@ -61,6 +61,13 @@ def _next_change(tx: Transaction) -> int:
 
 def _about(number: int, verdict: str, bounds: str) -> str:
     return json_text({"number": number, "verdict": verdict, "bounds": bounds})
+
+
+def any_rules(tx: Transaction) -> bool:
+    """Say whether there has ever been a rule: one look a transaction, so that those without pay nothing."""
+    if tx.rules is None:
+        tx.rules = tx.row("any_rules") is not None
+    return tx.rules
 
 
 def agrees(tx: Transaction, tenant: str, tool: str, consent: Consent | None) -> bool:

@@ -60,7 +60,7 @@ set kind = :kind, name = :name, state = 'running', request = :request, decision 
     intent_at = :now, first_intent_at = coalesce(first_intent_at, :now), deadline_at = :deadline_at, ended_at = null,
     settled_by = null, business_key = :business_key
 where tenant = :tenant and task = :task and key = :key and attempt = :attempt and turn = :turn
-    and state in ('planned', 'approved');
+    and state in (:planned, :approved);
 
 -- Read how long a provider asked everybody to wait.
 -- name: read_wait

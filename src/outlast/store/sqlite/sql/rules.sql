@@ -26,6 +26,12 @@ update rules
 set withdrawn_at = :now, changed = :changed
 where tenant = :tenant and number = :number and withdrawn_at is null;
 
+-- Say whether there has ever been a rule.
+-- name: any_rules
+select 1
+from rules
+limit 1;
+
 -- Say whether a rule stands for a tool.
 -- name: any_rule
 select 1
