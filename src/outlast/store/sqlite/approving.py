@@ -30,12 +30,12 @@ def approval_id(task: str, key: str, number: int) -> str:
 # -- under a lease -----------------------------------------------------------------------------------------
 
 
-def ask(tx: Transaction, head: Head, entry: AskApproval) -> bool:
-    """Put an operation on record and a question about it before people; answer whether that is new."""
+def ask(tx: Transaction, head: Head, entry: AskApproval) -> None:
+    """Put an operation on record and a question about it before people; nothing where it was asked before."""
     at, name = head.at, (head.tenant, head.task, entry.key)
     approval = approval_id(head.task, entry.key, entry.number)
     if tx.row("read_approval_state", (head.tenant, approval)) is not None:
-        return False
+        return
     expires_at = None if entry.expires_in_us is None else at + entry.expires_in_us
     question = entry.subject == "question"
     state: OperationState = "running" if question else "planned"
@@ -77,7 +77,8 @@ def ask(tx: Transaction, head: Head, entry: AskApproval) -> bool:
         # What was sent stays as it was sent, and may be asked about as long as nobody knows of it.
         found = tx.row("read_operation", name)
         if found is None or found[0] != "unknown":
-            return False
+            return
+    head.say(entry.events)
     head.withdraw_approvals(entry.key, epoch=head.epoch)
     tx.run(
         "keep_approval",
@@ -104,7 +105,6 @@ def ask(tx: Transaction, head: Head, entry: AskApproval) -> bool:
     )
     said = {"approval": approval, "operation": entry.key, "tool": entry.name, "reason": entry.reason}
     head.append("approval.requested", json_text(said), epoch=head.epoch)
-    return True
 
 
 def expire(tx: Transaction, head: Head, entry: ExpireApproval) -> str | None:
@@ -115,10 +115,12 @@ def expire(tx: Transaction, head: Head, entry: ExpireApproval) -> str | None:
         return "not_expired"
     state, subject, expires_at = found
     if state == "expired":
+        head.say(entry.events)
         return None
     answered = state == "approved" and subject == "question"
     if state not in OPEN or answered or expires_at is None or expires_at > head.at:
         return "not_expired"
+    head.say(entry.events)
     _expire(tx, head, approval, head.epoch)
     return None
 

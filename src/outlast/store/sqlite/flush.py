@@ -21,7 +21,6 @@ from outlast.store.records import (
     Entry,
     ExpireApproval,
     Flushed,
-    NewEvent,
     Note,
     RecordOperation,
     RecordOutcome,
@@ -76,11 +75,6 @@ def _write_task(tx: Transaction, writes: TaskWrites, at: int) -> Flushed:
 
 def _state(head: Head) -> Any:
     return head.state
-
-
-def _append(head: Head, events: tuple[NewEvent, ...]) -> None:
-    for event in events:
-        head.append(event.kind, event.data, epoch=head.epoch)
 
 
 # -- entries, each answering None or the name of its refusal -------------------------------------------------
@@ -138,27 +132,23 @@ def _record_operation(tx: Transaction, head: Head, entry: RecordOperation) -> st
         recorded = replaced
     if entry.takes and recorded:
         tx.run_many("take_inbox", [(entry.key, head.tenant, head.task, number) for number in entry.takes])
-    _append(head, entry.events)
+    head.say(entry.events)
     return None
 
 
 def _ask_approval(tx: Transaction, head: Head, entry: AskApproval) -> str | None:
-    if approving.ask(tx, head, entry):
-        _append(head, entry.events)
+    approving.ask(tx, head, entry)
     return None
 
 
 def _expire_approval(tx: Transaction, head: Head, entry: ExpireApproval) -> str | None:
-    refusal = approving.expire(tx, head, entry)
-    if refusal is None:
-        _append(head, entry.events)
-    return refusal
+    return approving.expire(tx, head, entry)
 
 
 def _commit_intent(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
     refusal = gate.admit(tx, head, entry)
     if refusal is None:
-        _append(head, entry.events)
+        head.say(entry.events)
     return refusal
 
 
@@ -190,7 +180,7 @@ def _record_outcome(tx: Transaction, head: Head, entry: RecordOutcome) -> str | 
     if entry.wait is not None:
         provider, wait_us = entry.wait
         tx.run("keep_wait", (head.tenant, provider, head.at + wait_us))
-    _append(head, entry.events)
+    head.say(entry.events)
     return None
 
 
@@ -198,12 +188,12 @@ def _take_turn(tx: Transaction, head: Head, entry: TakeTurn) -> str | None:
     if not tx.run("take_turn", (head.tenant, head.task, entry.key, entry.attempt, entry.turn)):
         return "turn_passed"
     head.unsettle(entry.key, why=entry.reason)
-    _append(head, entry.events)
+    head.say(entry.events)
     return None
 
 
 def _append_events(tx: Transaction, head: Head, entry: AppendEvents) -> str | None:
-    _append(head, entry.events)
+    head.say(entry.events)
     return None
 
 
@@ -218,14 +208,14 @@ def _note(tx: Transaction, head: Head, entry: Note) -> str | None:
 def _end_attempt(tx: Transaction, head: Head, entry: EndAttempt) -> str | None:
     name, epoch = (head.tenant, head.task), head.epoch
     if head.cancelling:
-        _append(head, entry.events)
+        head.say(entry.events)
         head.end_attempt("cancelled")
         head.append("attempt.cancelled", epoch=epoch)
         head.end_cancelled(epoch=epoch)
         return None
     for key in entry.reopen:
         tx.run("reopen_operation", (*name, key))
-    _append(head, entry.events)
+    head.say(entry.events)
     head.end_attempt(entry.attempt_end)
     head.append(f"attempt.{entry.attempt_end}", epoch=epoch)
     if entry.task_state in TASK.final:

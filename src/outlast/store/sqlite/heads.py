@@ -3,11 +3,13 @@ it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
 
 from outlast.core.transitions import TASK
+from outlast.store.records import NewEvent
 from outlast.store.sqlite import keys
 from outlast.store.sqlite.transaction import Transaction
 
@@ -86,6 +88,11 @@ class Head:
         """Give an event the next number."""
         self.last_event += 1
         self._tx.append_event((self.tenant, self.task, self.last_event, kind, epoch, data, self.at))
+
+    def say(self, events: Sequence[NewEvent]) -> None:
+        """Append what the worker of the running task says."""
+        for event in events:
+            self.append(event.kind, event.data, epoch=self.epoch)
 
     def save(self) -> None:
         """Write the head and the events appended to it."""

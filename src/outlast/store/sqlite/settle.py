@@ -38,9 +38,6 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
         return Settled(kind="too_early", state=state, wait_us=deadline_at - at)
     head = Head.read(tx, one.tenant, one.task, at)
     live = head is not None and head.live
-    if one.verdict == "send_again" and not live:
-        # A task that is over sends nothing.
-        return Settled(kind="conflict", state=state)
     settled = _STATES[one.verdict]
     tx.run(
         "settle_operation",
@@ -64,7 +61,8 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
         tx.run("drop_unsettled", name)
         keys.end(tx, name, settled, at)
     else:
-        tx.run("mark_resend", name)
+        # A task that is over sends nothing.
+        tx.run("mark_resend", (live, None if live else at, *name))
     kept = json_text(
         {
             "verdict": one.verdict,

@@ -12,7 +12,7 @@ where tenant = :tenant and task = :task and key = :key and turn = :turn and stat
 -- Mark that an unknown operation is to be sent again: nobody asks any more, and its intent takes it out.
 -- name: mark_resend
 update unsettled
-set resend = 1, ask_at = null, claimed_until = 0
+set resend = :resend, ask_at = :ask_at, claimed_until = 0
 where tenant = :tenant and task = :task and key = :key;
 
 -- Read what evidence is compared with.
