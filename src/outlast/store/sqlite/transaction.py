@@ -24,7 +24,8 @@ class Transaction:
     """What a verb writes through. Lives for one transaction of one connection; not shared between threads.
 
     hints: topics to hint once this transaction is committed. pauses: (tenant, scope) of every switch that
-    stands, and keys: whether there is any business key; None until somebody has looked.
+    stands; keys, waits and unsettled: whether there is any business key, any provider's wait, anything in the
+    reconciliation queue; None until somebody has looked.
     """
 
     __slots__ = (
@@ -39,6 +40,8 @@ class Transaction:
         "hints",
         "keys",
         "pauses",
+        "unsettled",
+        "waits",
     )
 
     def __init__(
@@ -59,6 +62,8 @@ class Transaction:
         self.hints: set[str] = set()
         self.pauses: frozenset[Row] | None = None
         self.keys: bool | None = None
+        self.waits: bool | None = None
+        self.unsettled: bool | None = None
 
     # -- statements ------------------------------------------------------------------------------------------
 
@@ -143,7 +148,7 @@ class Transaction:
         """Drop what a verb left here that was rolled back: lanes, events, and what it has looked at."""
         self._new_lanes.clear()
         self._events.clear()
-        self.pauses = self.keys = None
+        self.pauses = self.keys = self.waits = self.unsettled = None
 
     def enqueue(self, entries: Sequence[tuple[int, str, str]]) -> None:
         """Put tasks, as (lane, tenant, task), into their lanes behind everything queued before."""
