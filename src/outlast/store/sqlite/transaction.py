@@ -24,8 +24,8 @@ class Transaction:
     """What a verb writes through. Lives for one transaction of one connection; not shared between threads.
 
     hints: topics to hint once this transaction is committed. pauses: (tenant, scope) of every switch that
-    stands, keys: whether there is any business key, and rules: whether there is any standing rule; None until
-    somebody has looked.
+    stands; keys, rules, waits and unsettled: whether there is any business key, any standing rule, any
+    provider's wait, anything in the reconciliation queue; None until somebody has looked.
     """
 
     __slots__ = (
@@ -41,6 +41,8 @@ class Transaction:
         "keys",
         "pauses",
         "rules",
+        "unsettled",
+        "waits",
     )
 
     def __init__(
@@ -62,6 +64,8 @@ class Transaction:
         self.pauses: frozenset[Row] | None = None
         self.keys: bool | None = None
         self.rules: bool | None = None
+        self.waits: bool | None = None
+        self.unsettled: bool | None = None
 
     # -- statements ------------------------------------------------------------------------------------------
 
@@ -146,7 +150,7 @@ class Transaction:
         """Drop what a verb left here that was rolled back: lanes, events, and what it has looked at."""
         self._new_lanes.clear()
         self._events.clear()
-        self.pauses = self.keys = self.rules = None
+        self.pauses = self.keys = self.rules = self.waits = self.unsettled = None
 
     def enqueue(self, entries: Sequence[tuple[int, str, str]]) -> None:
         """Put tasks, as (lane, tenant, task), into their lanes behind everything queued before."""
