@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from typing import Any, Self, TypeVar, Unpack, overload
 
+from outlast.approvals import Approvals, Rules
 from outlast.core import ids
 from outlast.core.durations import Duration, microseconds
 from outlast.core.retry import Backoff
@@ -74,6 +75,8 @@ class Outlast:
         self.registry = Registry()
         self.operations = Operations(self)
         self.pauses = Pauses(self)
+        self.approvals = Approvals(self)
+        self.rules = Rules(self)
         self._database_url = database_url
         self._store = store
         self._opened = False
