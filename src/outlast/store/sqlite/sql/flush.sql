@@ -81,12 +81,13 @@ insert into provider_waits (tenant, provider, until_at)
 values (:tenant, :provider, :until_at)
 on conflict (tenant, provider) do update set until_at = max(until_at, excluded.until_at);
 
--- Record an outcome by compare-and-set on attempt, turn and state.
+-- Record an outcome by compare-and-set on attempt, turn and state; that it is to be sent again, only of a call under
+-- way.
 -- name: record_outcome
 update operations
 set state = :state, result = :result, error = :error, turn = turn + 1, ended_at = :ended_at, settled_by = :settled_by
 where tenant = :tenant and task = :task and key = :key and attempt = :attempt and turn = :turn
-    and state in ('running', 'unknown');
+    and (state = 'running' or (state = 'unknown' and :state <> 'planned'));
 
 -- Take an operation's next turn by compare-and-set; from now on its outcome is unknown until evidence is
 -- there.
