@@ -66,6 +66,7 @@ from outlast.testing.store_suite.sweeping import (  # noqa: E402
     TestTimers,
 )
 from outlast.testing.store_suite.transitions import (  # noqa: E402
+    TestApprovalTransitions,
     TestAttemptTransitions,
     TestCoverage,
     TestOperationTransitions,
@@ -82,6 +83,7 @@ from outlast.testing.store_suite.viewing import (  # noqa: E402
 )
 
 __all__ = [
+    "TestApprovalTransitions",
     "TestAttemptTransitions",
     "TestClaim",
     "TestCommitIntent",

@@ -169,6 +169,7 @@ class TestClaim:
                 "version": "version-5",
                 "config": "config-9",
                 "started_at": scene.now,
+                "news": 0,
             }
         ]
         assert await scene.rows("queue", record) == []

@@ -310,7 +310,7 @@ class TestRules:
             "rule:withdraw",
             "enough",
         )
-        assert put.subject == withdrawn.subject == "tool:pay"
+        assert put.subject == withdrawn.subject == "pay"
         assert json.loads(put.data)["number"] == json.loads(withdrawn.data)["number"] == number
 
 

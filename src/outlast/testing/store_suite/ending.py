@@ -106,11 +106,13 @@ class TestFinalEndings:
     @pytest.mark.parametrize("state", FINAL)
     async def test_running_effects_become_unknown(self, scene: Scene, state: str) -> None:
         claimed = await scene.running()
-        kinds = ("tool", "model", "child", "compensation")
+        kinds = ("tool", "model", "compensation")
         for kind in kinds:
             await scene.called(claimed, key=f"open-{kind}", kind=kind)
-        await scene.write(claimed, scene.step("open-signal", kind="signal", state="running", result=None))
-        await scene.write(claimed, scene.timer("open-timer", due_in_us=SECOND))
+        # Waits are no effects: nothing of them is left to settle.
+        waits = ("timer", "signal", "child")
+        for kind in waits:
+            await scene.write(claimed, scene.wait(kind, f"open-{kind}", due_in_us=SECOND))
         await scene.called(claimed, "succeeded", key="done")
         await scene.called(claimed, "failed", key="declined")
         await scene.called(claimed, "unknown", key="lost")
@@ -120,16 +122,17 @@ class TestFinalEndings:
         states = {key: (await scene.operation(claimed, key)).state for key in ("done", "declined", "lost")}
         assert states == {"done": "succeeded", "declined": "failed", "lost": "unknown"}
         assert (await scene.operation(claimed, "never-sent")).state == "planned"
-        assert (await scene.operation(claimed, "open-timer")).state == "running"
-        opened = {f"open-{kind}" for kind in (*kinds, "signal")}
+        for kind in waits:
+            assert (await scene.operation(claimed, f"open-{kind}")).state == "running", kind
+        opened = {f"open-{kind}" for kind in kinds}
         for key in opened:
             assert (await scene.operation(claimed, key)).state == "unknown", key
         unsettled = await scene.rows("unsettled", claimed)
         assert {row["key"] for row in unsettled} == opened | {"lost"}
         assert {row["since"] for row in unsettled if row["key"] != "lost"} == {scene.now}
         [result] = await scene.rows("results", claimed)
-        assert result["effects_open"] == (await scene.task(claimed)).effects_open == 6
-        assert json.loads((await scene.events(claimed))[-1].data) == {"effects_open": 6}
+        assert result["effects_open"] == (await scene.task(claimed)).effects_open == 4
+        assert json.loads((await scene.events(claimed))[-1].data) == {"effects_open": 4}
 
     @pytest.mark.parametrize("state", FINAL)
     async def test_an_announced_task_has_a_message_with_its_end(self, scene: Scene, state: str) -> None:
@@ -202,27 +205,58 @@ class TestSuspensions:
         [timer] = await scene.rows("timers", claimed)
         assert (timer["kind"], timer["due_at"]) == ("wake", scene.now + 29 * SECOND)
 
-    async def test_waits_for_the_earliest_of_its_running_timers(self, scene: Scene) -> None:
+    @pytest.mark.parametrize("first", ["timer", "signal", "child"])
+    @pytest.mark.parametrize("reason", WAITING_REASONS)
+    async def test_waits_for_the_earliest_of_its_running_waits(
+        self, scene: Scene, reason: str, first: str
+    ) -> None:
+        """Whatever it is said to wait for: a wait that has a time limit is over then."""
         claimed = await scene.running()
-        nap = scene.timer("over", due_in_us=SECOND)
+        await scene.called(claimed, "unknown")
+        over = scene.wait("timer", "over", due_in_us=SECOND)
         await scene.write(
             claimed,
-            scene.timer("late", due_in_us=90 * SECOND),
-            scene.timer("early", due_in_us=19 * SECOND),
-            scene.step("no-timer", kind="signal", state="running", result=None, due_in_us=7 * SECOND),
-            nap,
-            replace(nap, state="succeeded", result="{}"),
+            *(scene.wait(kind, f"late-{kind}", due_in_us=90 * SECOND) for kind in ("timer", "signal")),
+            scene.wait(first, "early", due_in_us=19 * SECOND),
+            scene.wait("signal", "for-ever"),
+            # Steps and calls have no time of their own here, and what is over has none any more.
+            scene.step("no-wait", state="planned", result=None, due_in_us=7 * SECOND),
+            over,
+            replace(over, state="succeeded", result="{}"),
         )
-        await scene.write(claimed, scene.suspension("timer"))
+        verdict = await scene.write(claimed, scene.suspension(reason))
+        assert verdict.state == "waiting"
         [timer] = await scene.rows("timers", claimed)
         assert (timer["kind"], timer["due_at"]) == ("wake", scene.now + 19 * SECOND)
+        scene.pass_time(19 * SECOND)
+        assert [one.task for one in (await scene.sweep()).woken] == [claimed.task]
+        [event] = (await scene.events(claimed))[-1:]
+        assert (event.kind, json.loads(event.data)) == ("task.woken", {"reason": reason})
+
+    @pytest.mark.parametrize("reason", WAITING_REASONS)
+    async def test_its_own_word_comes_before_their_times(self, scene: Scene, reason: str) -> None:
+        claimed = await scene.running()
+        await scene.called(claimed, "unknown")
+        await scene.write(claimed, scene.timer(due_in_us=19 * SECOND))
+        await scene.write(claimed, scene.suspension(reason, wake_in_us=29 * SECOND))
+        [timer] = await scene.rows("timers", claimed)
+        assert (timer["kind"], timer["due_at"]) == ("wake", scene.now + 29 * SECOND)
 
     @pytest.mark.parametrize("wake_in_us", [0, None])
-    async def test_a_timer_that_is_due_queues_it_at_once(self, scene: Scene, wake_in_us: int | None) -> None:
+    @pytest.mark.parametrize("kind", ["timer", "signal", "child"])
+    async def test_a_wait_that_is_due_queues_it_at_once(
+        self, scene: Scene, kind: str, wake_in_us: int | None
+    ) -> None:
         claimed = await scene.running()
-        await scene.write(claimed, scene.timer(due_in_us=2 * SECOND))
+        await scene.write(claimed, scene.wait(kind, "due", due_in_us=2 * SECOND))
         scene.pass_time(2 * SECOND)
-        verdict = await scene.write(claimed, scene.suspension("timer", wake_in_us=wake_in_us))
+        reason = kind if kind != "timer" else "operator"
+        verdict = await scene.write(claimed, scene.suspension(reason, wake_in_us=wake_in_us))
+        await queued_again(scene, claimed, verdict.state, "suspended")
+
+    async def test_for_a_time_that_nothing_tells_it_does_not_wait(self, scene: Scene) -> None:
+        claimed = await scene.running()
+        verdict = await scene.write(claimed, scene.suspension("timer"))
         await queued_again(scene, claimed, verdict.state, "suspended")
 
     async def test_waits_for_a_settlement(self, scene: Scene) -> None:

@@ -592,7 +592,16 @@ class TestRecordOutcome:
         assert (row.state, row.attempt, row.turn, row.result, row.ended_at) == ("planned", 1, 2, None, None)
         assert await scene.rows("unsettled", claimed) == []
 
-    @pytest.mark.parametrize("state", ["succeeded", "failed", "planned"])
+    async def test_an_unknown_call_is_not_put_back(self, scene: Scene) -> None:
+        """It leaves the reconciliation queue by an outcome, or by the very intent of a resend."""
+        claimed = await scene.running()
+        key = await scene.called(claimed, "unknown")
+        before = await scene.store.dump()
+        outcome = await scene.outcome(claimed, key, "planned", events=(scene.event(),))
+        assert (await scene.flush(claimed, outcome)).refusals == ((0, "turn_passed"),)
+        assert changed(before, await scene.store.dump()) == {}
+
+    @pytest.mark.parametrize("state", ["succeeded", "failed"])
     async def test_evidence_takes_an_unknown_out_of_the_queue(self, scene: Scene, state: str) -> None:
         claimed = await scene.running()
         key = await scene.called(claimed, "unknown")

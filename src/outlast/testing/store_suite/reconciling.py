@@ -93,6 +93,7 @@ class TestOpenState:
             "claimed_by": "",
             "sender_gone": gone,
             "why": "",
+            "resend": False,
         }
 
     async def test_a_turn_from_running_says_nothing_of_the_sender(self, scene: Scene) -> None:
@@ -431,9 +432,14 @@ class TestSettlersAndOthers:
         settlement = scene.settlement(claimed, key, verdict, by="settler", turn=item.operation.turn)
         [settled] = await scene.store.settle([settlement], now=scene.now)
         assert settled.kind == "settled"
-        assert (await scene.operation(claimed, key)).settled_by == "settler"
         assert (await scene.task(claimed)).state == "queued"
-        assert await state_of(scene, claimed, key) is None
+        state = await state_of(scene, claimed, key)
+        if verdict == "send_again":
+            assert state is not None
+            assert state.resend
+        else:
+            assert state is None
+            assert (await scene.operation(claimed, key)).settled_by == "settler"
 
     @pytest.mark.parametrize("verdict", ["did_not_happen", "send_again"])
     async def test_too_early_is_too_early_for_it_as_well(self, scene: Scene, verdict: str) -> None:

@@ -473,6 +473,10 @@ class Scene:
             key or f"timer-{self.number()}", kind="timer", state="running", result=None, **changes
         )
 
+    def wait(self, kind: Any, key: str | None = None, **changes: Any) -> RecordOperation:
+        """Make the record of a wait; with ``due_in_us`` or ``due_at`` it has a time limit."""
+        return self.step(key or f"wait-{self.number()}", kind=kind, state="running", result=None, **changes)
+
     def intent(self, key: str | None = None, **changes: Any) -> CommitIntent:
         """Make a first intent of a tool call."""
         record = CommitIntent(

@@ -53,6 +53,9 @@ class TestSubmit:
             "trace": record.trace,
             "announce": inputs["announce"],
             "submitted_at": task.submitted_at,
+            "parent": None,
+            "parent_key": None,
+            "detached": False,
         }
         assert bool(inputs["announce"])
         assert (head["state"], head["reason"], head["epoch"], head["round"]) == ("queued", None, 0, ROUND)

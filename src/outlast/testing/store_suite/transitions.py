@@ -15,29 +15,25 @@ from typing import Any
 import pytest
 
 from outlast.core.operation import OperationState
-from outlast.core.transitions import ATTEMPT, OPERATION, TASK, Machine, Refusal
+from outlast.core.transitions import APPROVAL, ATTEMPT, OPERATION, TASK, Machine, Refusal
 from outlast.store.records import (
+    AskApproval,
     Claimed,
     EndAttempt,
     Evidence,
+    ExpireApproval,
     Serves,
     Submission,
 )
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene
 
 LATER: dict[str, dict[str, str]] = {
-    "task": {"cancel": "the verb that cancels", "retry": "the verb that opens the next round"},
+    "task": {"retry": "the verb that opens the next round"},
     "attempt": {},
-    "operation": {"approve": "the verb that decides approvals"},
+    "operation": {},
+    "approval": {},
 }
 """Commands by machine whose verb is still to come, with what will carry them."""
-
-UNREACHABLE: dict[str, dict[str, str]] = {
-    "task": {},
-    "attempt": {},
-    "operation": {"approved": "only an approval leads there"},
-}
-"""States by machine into which no verb of today leads."""
 
 
 def driven(machine: Machine) -> list[Any]:
@@ -45,7 +41,7 @@ def driven(machine: Machine) -> list[Any]:
     return [
         pytest.param(state, command, answer, id=f"{state}-{command}")
         for state, command, answer in machine.pairs()
-        if command not in LATER[machine.name] and state not in UNREACHABLE[machine.name]
+        if command not in LATER[machine.name]
     ]
 
 
@@ -111,6 +107,10 @@ async def _park(scene: Scene, record: Submission, claimed: Claimed) -> None:
     await scene.lose(claimed, max_deaths=1)
 
 
+async def _cancel(scene: Scene, record: Submission, claimed: Claimed) -> None:
+    await scene.cancel(record)
+
+
 TASK_DRIVES: dict[str, Callable[[Scene, Submission, Claimed], Awaitable[None]]] = {
     "claim": _claim,
     "release": _end(lambda scene: scene.release()),
@@ -119,6 +119,7 @@ TASK_DRIVES: dict[str, Callable[[Scene, Submission, Claimed], Awaitable[None]]] 
     "wake": _wake,
     "succeed": _end(lambda scene: scene.success()),
     "fail": _end(lambda scene: scene.failure()),
+    "cancel": _cancel,
     "end_cancelled": _end(lambda scene: scene.failure(attempt_end="cancelled", task_state="cancelled")),
     "expire": _expire,
     "park": _park,
@@ -140,6 +141,8 @@ class TestTaskTransitions:
         if isinstance(answer, Refusal):
             assert task == before
             assert await scene.kinds(record, after=before.last_event) == []
+        # A cancel of a running task is a mark, and the mark is not the end.
+        assert task.cancelling == ((state, command) == ("running", "cancel"))
 
 
 # -- attempts ------------------------------------------------------------------------------------------
@@ -190,11 +193,13 @@ class TestAttemptTransitions:
 async def operation_in(scene: Scene, claimed: Claimed, state: str) -> str:
     """Bring an operation into a state; answer its key."""
     intent = scene.intent("it", position=71, timeout_us=9 * SECOND)
-    if state == "planned":
-        await scene.write(claimed, scene.planned(intent))
-    else:
+    # Asked about, so that there is something to decide where it may still be.
+    asked = await scene.asked(claimed, scene.ask("it", position=71))
+    if state == "approved":
+        assert (await scene.decide(asked)).kind == "decided"
+    elif state != "planned":
         await scene.write(claimed, intent)
-    if state not in ("planned", "running"):
+    if state not in ("planned", "approved", "running"):
         # A success by evidence, which other evidence may contradict.
         settled_by = "worker" if state == "succeeded" else None
         outcome = await scene.outcome(claimed, "it", state, settled_by=settled_by)  # type: ignore[arg-type]
@@ -206,6 +211,15 @@ async def operation_in(scene: Scene, claimed: Claimed, state: str) -> str:
 async def _start(scene: Scene, claimed: Claimed, key: str) -> None:
     row = await scene.operation(claimed, key)
     await scene.flush(claimed, scene.intent(key, attempt=row.attempt, turn=row.turn))
+
+
+async def _resend(scene: Scene, claimed: Claimed, key: str) -> None:
+    row = await scene.operation(claimed, key)
+    await scene.flush(claimed, scene.intent(key, attempt=row.attempt, turn=row.turn, resend=True))
+
+
+async def _approve(scene: Scene, claimed: Claimed, key: str) -> None:
+    await scene.decide(await scene.approval(claimed, key))
 
 
 async def _refuse(scene: Scene, claimed: Claimed, key: str) -> None:
@@ -247,6 +261,7 @@ async def _contradict(scene: Scene, claimed: Claimed, key: str) -> None:
 
 
 OPERATION_DRIVES: dict[str, Callable[[Scene, Claimed, str], Awaitable[None]]] = {
+    "approve": _approve,
     "start": _start,
     "refuse": _refuse,
     "succeed": _outcome("succeeded"),
@@ -256,6 +271,7 @@ OPERATION_DRIVES: dict[str, Callable[[Scene, Claimed, str], Awaitable[None]]] = 
     "settle_happened": _settle("happened"),
     "settle_did_not_happen": _settle("did_not_happen"),
     "send_again": _settle("send_again"),
+    "resend": _resend,
     "contradict": _contradict,
     "reopen": _reopen,
 }
@@ -264,7 +280,6 @@ SETTLED_BY_THE_WORKER = {
     # A worker that holds the lease settles an unknown by its own outcome: same compare-and-set and target.
     ("unknown", "succeed"): "settle_happened",
     ("unknown", "fail"): "settle_did_not_happen",
-    ("unknown", "back_off"): "send_again",
     # Still unknown after having asked.
     ("unknown", "lose"): None,
 }
@@ -294,12 +309,84 @@ class TestOperationTransitions:
         assert len(unsettled) == (row.state == "unknown")
 
 
+# -- approvals -------------------------------------------------------------------------------------------
+
+
+async def approval_in(scene: Scene, claimed: Claimed, state: str) -> AskApproval:
+    """Bring a question about a call into a state."""
+    ask = scene.ask("it", expires_in_us=HOUR)
+    asked = await scene.asked(claimed, ask)
+    if state == "rejected":
+        await scene.decide(asked, "reject")
+    elif state in ("approved", "used"):
+        await scene.decide(asked)
+    elif state == "expired":
+        await _late(scene, claimed, ask)
+    elif state == "withdrawn":
+        await _ask_anew(scene, claimed, ask)
+    if state == "used":
+        await scene.write(claimed, scene.agreed_intent(ask))
+    assert (await scene.approval(claimed, "it")).state == state
+    return ask
+
+
+async def _late(scene: Scene, claimed: Claimed, ask: AskApproval) -> None:
+    scene.now = ((await scene.approval(claimed, ask.key)).expires_at or 0) + 1
+    await scene.flush(claimed, ExpireApproval(key=ask.key, number=1))
+
+
+async def _ask_anew(scene: Scene, claimed: Claimed, ask: AskApproval) -> None:
+    await scene.flush(claimed, replace(ask, number=2, fingerprint="another"))
+
+
+async def _use(scene: Scene, claimed: Claimed, ask: AskApproval) -> None:
+    await scene.flush(claimed, scene.agreed_intent(ask))
+
+
+def _decide(verdict: str) -> Callable[[Scene, Claimed, AskApproval], Awaitable[None]]:
+    async def drive(scene: Scene, claimed: Claimed, ask: AskApproval) -> None:
+        await scene.decide(await scene.approval(claimed, ask.key), verdict)
+
+    return drive
+
+
+APPROVAL_DRIVES: dict[str, Callable[[Scene, Claimed, AskApproval], Awaitable[None]]] = {
+    "approve": _decide("approve"),
+    "reject": _decide("reject"),
+    "expire": _late,
+    "withdraw": _ask_anew,
+    "use": _use,
+}
+
+
+class TestApprovalTransitions:
+    """Every pair of the table of approvals."""
+
+    @pytest.mark.parametrize(("state", "command", "answer"), driven(APPROVAL))
+    async def test_ends_where_the_table_says(
+        self, scene: Scene, state: str, command: str, answer: str | Refusal
+    ) -> None:
+        claimed = await scene.running()
+        ask = await approval_in(scene, claimed, state)
+        before = await scene.approval(claimed, "it")
+        await APPROVAL_DRIVES[command](scene, claimed, ask)
+        after = await scene.approval(claimed, "it")
+        assert after.state == expected(state, answer)
+        if isinstance(answer, Refusal):
+            assert after == before
+
+
 class TestCoverage:
     """Nothing in the tables is forgotten here."""
 
     @pytest.mark.parametrize(
         ("machine", "drives"),
-        [(TASK, TASK_DRIVES), (ATTEMPT, ATTEMPT_ENDS), (OPERATION, OPERATION_DRIVES)],
+        [
+            (TASK, TASK_DRIVES),
+            (ATTEMPT, ATTEMPT_ENDS),
+            (OPERATION, OPERATION_DRIVES),
+            (APPROVAL, APPROVAL_DRIVES),
+        ],
         ids=lambda value: value.name if isinstance(value, Machine) else "",
     )
     def test_every_command_is_driven_or_listed_as_later(
@@ -310,6 +397,5 @@ class TestCoverage:
         assert not set(drives) & set(later)
 
     def test_every_command_of_the_later_ones_is_known(self) -> None:
-        for machine in (TASK, ATTEMPT, OPERATION):
+        for machine in (TASK, ATTEMPT, OPERATION, APPROVAL):
             assert set(LATER[machine.name]) <= set(machine.commands)
-            assert set(UNREACHABLE[machine.name]) <= set(machine.states)
