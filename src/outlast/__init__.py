@@ -1,11 +1,18 @@
 """Run AI-agent tasks so that they outlive their process, and what they do outside is done once and known."""
 
 from outlast.app import Outlast, TaskHandle
+from outlast.approvals import Approvals, Rules
+from outlast.core.approval import Allow, Ask, Deny
 from outlast.core.retry import Backoff
 from outlast.engine.context import TaskContext
 from outlast.engine.finding import Found
+from outlast.engine.registry import PolicyCall
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import (
+    ApprovalDenied,
+    ApprovalExpired,
+    ChildCancelled,
+    ChildFailed,
     Forbidden,
     Invalid,
     NotSent,
@@ -18,17 +25,35 @@ from outlast.errors import (
     ToolFailed,
     ToolRejected,
     Uncertain,
+    WaitTimeout,
 )
 from outlast.ledger import Operations, OtherSide, Pauses, PlanView
 from outlast.submitting import Request
 from outlast.tools.call import ToolCall
-from outlast.views import AttemptView, EventView, EvidenceView, OperationView, TaskView
+from outlast.views import (
+    ApprovalView,
+    AttemptView,
+    EventView,
+    EvidenceView,
+    OperationView,
+    RuleView,
+    TaskView,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Allow",
+    "ApprovalDenied",
+    "ApprovalExpired",
+    "ApprovalView",
+    "Approvals",
+    "Ask",
     "AttemptView",
     "Backoff",
+    "ChildCancelled",
+    "ChildFailed",
+    "Deny",
     "EventView",
     "EvidenceView",
     "Forbidden",
@@ -42,9 +67,12 @@ __all__ = [
     "OutlastError",
     "Pauses",
     "PlanView",
+    "PolicyCall",
     "Rejected",
     "Request",
     "ResultUnstorable",
+    "RuleView",
+    "Rules",
     "StepFailed",
     "TaskCancelled",
     "TaskContext",
@@ -55,5 +83,6 @@ __all__ = [
     "ToolFailed",
     "ToolRejected",
     "Uncertain",
+    "WaitTimeout",
     "WorkerSettings",
 ]

@@ -266,7 +266,7 @@ async def _put(run: Run, operation: Operation, ask: Ask, number: int) -> HeldBac
             roles=ask.roles,
             quorum=ask.quorum,
             four_eyes=ask.four_eyes,
-            requester=run.loaded.user,
+            requester=None if run.loaded.user is None else f"person:{run.loaded.user}",
             expires_in_us=ask.expires_us,
         )
     )

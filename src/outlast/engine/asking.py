@@ -140,7 +140,7 @@ async def _put(run: Run, key: str, position: int, asked: Question) -> ApprovalRo
                 policy="",
                 roles=asked.roles,
                 quorum=asked.quorum,
-                requester=run.loaded.user,
+                requester=None if run.loaded.user is None else f"person:{run.loaded.user}",
                 expires_in_us=asked.timeout_us,
             )
         )
