@@ -28,12 +28,12 @@ import asyncpg
 from outlast import clock
 from outlast.errors import StoreUnavailable
 from outlast.store import statements
-from outlast.store.contract import Wakes
+from outlast.store.approving import ApprovalRow
 from outlast.store.postgres import batches, connections, schema
 from outlast.store.postgres.connections import Address, Line
-from outlast.store.postgres.listen import Listener
+from outlast.store.postgres.people import People, approval_of
 from outlast.store.postgres.submitting import Submitting
-from outlast.store.postgres.views import Views, operation_of
+from outlast.store.postgres.views import operation_of
 from outlast.store.reconciling import OpenItem, OpenRequest, Pause, Postponement
 from outlast.store.records import (
     Batch,
@@ -42,6 +42,7 @@ from outlast.store.records import (
     ClaimRequest,
     Evidence,
     Flushed,
+    InboxRow,
     Loaded,
     OperationRow,
     Renewed,
@@ -60,17 +61,16 @@ DOUBT_SECONDS = 10.0
 """How long a flush whose answer was lost is sent again before it is given back as ``StoreUnavailable``."""
 TIDY_SECONDS = 600.0
 """How often a sweep also removes rows that nobody will ask for again."""
+_ASKING = frozenset({"tool", "model", "compensation", "signal"})
 WORN = 256
 """Entries that this process takes from a lane before the lane's mark is moved."""
 
 
-class PostgresStore(Views):
+class PostgresStore(People):
     """Keep tasks in a PostgreSQL database (15 or newer), in a schema of its own named ``outlast``.
 
     url: ``postgresql://user:password@host:port/database``, with the options that asyncpg takes.
     """
-
-    wakes: Wakes
 
     def __init__(self, url: str) -> None:
         address = Address(url)
@@ -80,12 +80,9 @@ class PostgresStore(Views):
         self._claim_line = Line(address, connections.CLAIM)
         self._flush_line = Line(address, connections.FLUSH)
         self._load_line = Line(address, connections.LOAD)
-        self._control_line = Line(address, connections.CONTROL)
         self._sweep_line = Line(address, connections.SWEEP)
         self._submit_line = Line(address, connections.SUBMIT)
         self._submitting = Submitting(self._submit_line, sql)
-        self._listener = Listener(address, sql["notify"])
-        self.wakes = self._listener
         # What this process took from each lane since the lane's mark was last moved, and whose turn was last.
         self._taken: dict[int, int] = {}
         self._last_tenant = ""
@@ -111,6 +108,8 @@ class PostgresStore(Views):
                     self._flush_line,
                     self._load_line,
                     self._control_line,
+                    self._people_line,
+                    self._deliver_line,
                     self._sweep_line,
                     self._submit_line,
                 )
@@ -156,7 +155,7 @@ class PostgresStore(Views):
         tenants, tasks = [one.tenant for one in held], [one.task for one in held]
         rows = await self._rows(self._control_line, "reconcile", session, tenants, tasks, fence, now)
         if rows:
-            self._hint("queue", "events")
+            self._hint("queue", "events", "posts")
         return [TaskRef(tenant=tenant, task=task) for tenant, task in rows]
 
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> ClaimReply:
@@ -201,16 +200,29 @@ class PostgresStore(Views):
             return []
         tenants, ids = [t.tenant for t in tasks], [t.task for t in tasks]
 
-        async def work(
-            connection: asyncpg.Connection[asyncpg.Record],
-        ) -> tuple[list[asyncpg.Record], list[asyncpg.Record]]:
-            inputs = await connection.fetch(self._sql["load_inputs"], tenants, ids, [t.round for t in tasks])
-            return inputs, await connection.fetch(self._sql["load_operations"], tenants, ids)
+        async def work(connection: asyncpg.Connection[asyncpg.Record]) -> list[list[asyncpg.Record]]:
+            read = connection.fetch
+            inputs = await read(self._sql["load_inputs"], tenants, ids, [t.round for t in tasks])
+            operations = await read(self._sql["load_operations"], tenants, ids)
+            # A task has an inbox only if it has facts, and questions only about calls and waits.
+            inboxes: list[asyncpg.Record] = []
+            approvals: list[asyncpg.Record] = []
+            if any(t.facts for t in tasks):
+                inboxes = await read(self._sql["load_inboxes"], tenants, ids)
+            if any(row["kind"] in _ASKING for row in operations):
+                approvals = await read(self._sql["load_approvals"], tenants, ids)
+            return [inputs, operations, inboxes, approvals]
 
-        inputs, operations = await self._load_line.run(work)
+        inputs, operations, inboxes, approvals = await self._load_line.run(work)
         journals: dict[int, list[OperationRow]] = {}
         for row in operations:
             journals.setdefault(row["item"], []).append(operation_of(row))
+        lying: dict[int, list[InboxRow]] = {}
+        for item, *columns in inboxes:
+            lying.setdefault(item, []).append(InboxRow(**dict(zip(InboxRow.__slots__, columns, strict=True))))
+        asked: dict[int, list[ApprovalRow]] = {}
+        for row in approvals:
+            asked.setdefault(row["item"], []).append(approval_of(row))
         return [
             Loaded(
                 tenant=tenants[item - 1],
@@ -222,6 +234,8 @@ class PostgresStore(Views):
                 failures=failures_,
                 attempts=attempts,
                 operations=tuple(journals.get(item, ())),
+                inbox=tuple(lying.get(item, ())),
+                approvals=tuple(asked.get(item, ())),
             )
             for item, input_, user, trace, submitted_at, failures_, attempts in inputs
         ]
@@ -247,6 +261,8 @@ class PostgresStore(Views):
             self._hint("queue", "events")
         else:
             self._hint("events")
+        if batches.leaves_posts(verdicts):
+            self._hint("posts")
         return answer
 
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
@@ -276,8 +292,8 @@ class PostgresStore(Views):
             ),
             now,
         )
-        self._hint("queue", "events")
-        return [Settled(kind=kind, state=state, wait_us=wait_us) for kind, state, wait_us, _ in rows]
+        self._hint("queue", "events", "facts")
+        return [Settled(kind=kind, state=state, wait_us=wait_us) for kind, state, wait_us in rows]
 
     async def note(self, evidence: Sequence[Evidence], *, now: int | None = None) -> None:
         """Append evidence; reopens a settlement that it contradicts, under the head's lock."""
@@ -357,6 +373,8 @@ class PostgresStore(Views):
                 found[kind].append(TaskRef(tenant=tenant, task=task))
         if any(found.values()):
             self._hint("queue", "events")
+        if found["lost"] or found["parked"] or found["expired"]:
+            self._hint("posts")
         return Swept(
             sessions=tuple(sessions),
             lost=tuple(found["lost"]),
@@ -380,15 +398,3 @@ class PostgresStore(Views):
         if publications:
             columns = zip(*((p.tenant, p.task, p.number, p.parked) for p in publications), strict=True)
             await self._rows(self._control_line, "confirm_messages", *columns)
-
-    def _hint(self, *topics: str) -> None:
-        for topic in topics:
-            self._listener.hint(topic)
-
-    async def _rows(self, line: Line, name: str, *arguments: Any) -> list[asyncpg.Record]:
-        sql = self._sql[name]
-        return await line.run(lambda connection: connection.fetch(sql, *arguments))
-
-    async def _row(self, line: Line, name: str, *arguments: Any) -> asyncpg.Record:
-        [row] = await self._rows(line, name, *arguments)
-        return row

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from outlast.store.records import (
     AppendEvents,
+    AskApproval,
     Batch,
     CommitIntent,
     EndAttempt,
+    ExpireApproval,
     Flushed,
     NewEvent,
     Note,
@@ -31,6 +34,8 @@ _VERDICTS = {
     "d": Flushed(kind="deferred"),
     "x": Flushed(kind="stale"),
 }
+# A capital letter is an ending of a batch that has left something to deliver.
+_VERDICTS |= {letter.upper(): _VERDICTS[letter] for letter in "qwsfc"}
 
 _COLUMNS = (
     "ttb",  # heads
@@ -59,7 +64,7 @@ def statement() -> str:
     """
     kinds = "".join(_COLUMNS)
     arrays = (f"${number}::text::{_TYPES[kind]}" for number, kind in enumerate(kinds, 5))
-    return f"select outlast.flush($1, $2, $3, $4, {', '.join(arrays)})"
+    return f"select outlast.flush($1, $2, $3, $4, {', '.join(arrays)}, ${len(kinds) + 5}::text)"
 
 
 def encode(batch: Batch, now: int | None) -> list[Any]:
@@ -77,6 +82,7 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
     notes: list[tuple[Any, ...]] = []
     ends: list[tuple[Any, ...]] = []
     keys: list[tuple[Any, ...]] = []
+    rare: dict[str, list[Any]] = {}
     waves = 1
 
     for head, writes in enumerate(batch.writes, 1):
@@ -98,6 +104,16 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                             entry.due_in_us, entry.due_at,
                         )
                     )  # fmt: skip
+                    for number in entry.takes:
+                        rare.setdefault("takes", []).append(
+                            {
+                                "place": place,
+                                "tenant": tenant,
+                                "task": task,
+                                "key": entry.key,
+                                "number": number,
+                            }
+                        )
                     added = entry.events
                 case RecordOutcome():
                     wave = _wave(levels, entry.key, _OUTCOME)
@@ -122,6 +138,16 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                             entry.attempt, entry.turn, None if business is None else business.value,
                         )
                     )  # fmt: skip
+                    if entry.resend:
+                        rare.setdefault("resends", []).append(place)
+                    if entry.consent is not None:
+                        consent = entry.consent
+                        rare.setdefault("consents", []).append(
+                            {
+                                "place": place, "policy": consent.policy, "rules": consent.rules,
+                                "approval": consent.approval, "fingerprint": consent.fingerprint,
+                            }
+                        )  # fmt: skip
                     if entry.provider is not None:
                         honours.append((place, wave, entry.provider))
                     if business is not None:
@@ -140,6 +166,29 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                         )
                     )  # fmt: skip
                     keys.extend((place, tenant, task, key) for key in entry.reopen)
+                    added = entry.events
+                case AskApproval():
+                    wave = _wave(levels, entry.key, _RECORD)
+                    rare.setdefault("asks", []).append(
+                        {
+                            "place": place, "wave": wave, "tenant": tenant, "task": task, "key": entry.key,
+                            "position": entry.position, "kind": entry.kind, "name": entry.name,
+                            "request": entry.request, "arguments": entry.arguments, "number": entry.number,
+                            "subject": entry.subject, "fingerprint": entry.fingerprint, "shown": entry.shown,
+                            "reason": entry.reason, "policy": entry.policy, "target": entry.target,
+                            "roles": entry.roles, "quorum": entry.quorum, "four_eyes": entry.four_eyes,
+                            "requester": entry.requester, "expires_in": entry.expires_in_us,
+                        }
+                    )  # fmt: skip
+                    added = entry.events
+                case ExpireApproval():
+                    wave = _wave(levels, entry.key, _RECORD)
+                    rare.setdefault("expiries", []).append(
+                        {
+                            "place": place, "wave": wave, "tenant": tenant, "task": task, "key": entry.key,
+                            "number": entry.number,
+                        }
+                    )  # fmt: skip
                     added = entry.events
                 case AppendEvents():
                     added = entry.events
@@ -166,6 +215,7 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                 arguments.append(texts(column) if kind == "t" else _plain(column))
         else:
             arguments.extend("{}" for _ in kinds)
+    arguments.append(json.dumps(rare, ensure_ascii=False) if rare else None)
     return arguments
 
 
@@ -206,6 +256,11 @@ def decode(verdicts: str) -> list[Flushed]:
             plain = answer[index]
             answer[index] = Flushed(kind=plain.kind, state=plain.state, refusals=tuple(names))
     return answer
+
+
+def leaves_posts(verdicts: str) -> bool:
+    """Answer whether the batch has left something to deliver."""
+    return verdicts != verdicts.lower()
 
 
 def _wave(levels: dict[str, int], key: str, rank: int) -> int:

@@ -160,7 +160,16 @@ def _columns(batch: Sequence[Submission], lanes: Sequence[int | None]) -> list[A
         )
         for s in batch
     ]  # fmt: skip
-    return [*zip(*rows, strict=True), lanes]
+    parents: list[Sequence[Any]] = [(), (), (), ()]
+    if any(s.parent is not None for s in batch):
+        spawned = [
+            (None, None, None, None)
+            if s.parent is None
+            else (s.parent.task, s.parent.epoch, s.parent.key, s.parent.detached)
+            for s in batch
+        ]
+        parents = list(zip(*spawned, strict=True))
+    return [*zip(*rows, strict=True), *parents, lanes]
 
 
 def _verdicts(batch: Sequence[Submission], rows: list[asyncpg.Record]) -> list[Submitted]:

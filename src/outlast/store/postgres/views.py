@@ -26,7 +26,7 @@ from outlast.store.rows import (
 _TABLES = (
     "tasks", "inputs", "lanes", "queue", "leases", "attempts", "sessions", "writers", "operations",
     "unsettled", "evidence", "events", "timers", "results", "outbox", "provider_waits", "business_keys",
-    "pauses", "audit", "migrations",
+    "pauses", "audit", "inbox", "posts", "approvals", "votes", "rules", "migrations",
 )  # fmt: skip
 _VIEW_CONNECTIONS = 3
 
@@ -49,9 +49,11 @@ class Views:
 
     async def list_tasks(self, query: TaskFilter) -> list[TaskRow]:
         """List a tenant's tasks, newest first."""
-        rows = await self._view(
-            "list_tasks", query.tenant, query.state, query.agent, query.before, query.limit
-        )
+        arguments = (query.tenant, query.state, query.agent, query.before, query.limit)
+        if query.parent is None:
+            rows = await self._view("list_tasks", *arguments)
+        else:
+            rows = await self._view("list_children", *arguments, query.parent)
         return [_task_of(row) for row in rows]
 
     async def read_events(self, cursors: Sequence[EventCursor], limit: int = 500) -> list[EventRow]:

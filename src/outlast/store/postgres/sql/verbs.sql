@@ -8,12 +8,13 @@ select item, lane
 -- Accept tasks; answers the items that are not simply accepted.
 -- name: submit
 select item, kind, task
-  from outlast.submit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);
+  from outlast.submit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19);
 
 -- Accept tasks with every wait contained in a savepoint.
 -- name: submit_guarded
 select item, kind, task
-  from outlast.submit_guarded($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17);
+  from outlast.submit_guarded($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,
+       $20, $21);
 
 -- Open or renew a session.
 -- name: renew
@@ -54,9 +55,23 @@ select c.item, o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.r
   join outlast.operations o on o.tenant = c.tenant and o.task = c.task
  order by c.item, o.position, o.key;
 
+-- Read what lies before tasks; no locks.
+-- name: load_inboxes
+select c.item, b.tenant, b.task, b.number, b.kind, b.name, b.data, b.at
+  from unnest($1::text[], $2::text[]) with ordinality as c (tenant, task, item)
+  join outlast.inbox b on b.tenant = c.tenant and b.task = c.task and b.taken_by is null
+ order by c.item, b.number;
+
+-- Read the questions that operations of tasks have asked; no locks.
+-- name: load_approvals
+select c.item, a.*
+  from unnest($1::text[], $2::text[]) with ordinality as c (tenant, task, item)
+  join outlast.approvals a on a.tenant = c.tenant and a.task = c.task
+ order by c.item, a.key, a.number;
+
 -- Settle unknown operations.
 -- name: settle
-select kind, state, wait_us, woken
+select kind, state, wait_us
   from outlast.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
 
 -- Append evidence without a lease.
@@ -74,6 +89,39 @@ select tenant, task, key, "position", kind, name, state, request, decision, effe
 -- name: postpone
 select theirs
   from outlast.postpone($1, $2, $3, $4, $5, $6, $7, $8);
+
+-- Put signals into inboxes.
+-- name: post
+select kind, number, state, woken, told
+  from outlast.post($1, $2, $3, $4, $5, $6, $7, $8);
+
+-- Cancel tasks.
+-- name: cancel
+select kind, state
+  from outlast.cancel($1, $2, $3, $4, $5);
+
+-- Say what a worker has heard, and read what there is more.
+-- name: news
+select tenant, task, facts, cancelling
+  from outlast.news($1, $2, $3, $4);
+
+-- Deliver what tasks' ends have left.
+-- name: deliver
+select kind, tenant, task
+  from outlast.deliver($1, $2);
+
+-- Decide approvals.
+-- name: decide
+select d.kind as verdict, d.detail, d.woken, d.told, (d.approval).*
+  from outlast.decide($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) d;
+
+-- Let a standing rule stand.
+-- name: put_rule
+select outlast.put_rule($1, $2, $3, $4, $5, $6, $7);
+
+-- Take a standing rule back.
+-- name: withdraw_rule
+select outlast.withdraw_rule($1, $2, $3, $4, $5);
 
 -- Stop new intents of a scope; the very same switch again leaves no second trace.
 -- name: pause

@@ -4,7 +4,7 @@
 -- name: read_tasks
 select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, t.reason, t.epoch, t.round,
        t.last_event, i.key, i.user_name as user, i.input, r.result, r.error, a.attempts, u.effects_open,
-       i.submitted_at, r.ended_at, t.deadline_at
+       i.submitted_at, r.ended_at, t.deadline_at, t.cancelling, i.parent, t.children, q.asks
   from unnest($1::text[], $2::text[]) with ordinality as c (tenant, task, item)
   join outlast.tasks t on t.tenant = c.tenant and t.id = c.task
   join outlast.inputs i on i.tenant = t.tenant and i.task = t.id
@@ -15,13 +15,16 @@ select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, 
             + (select count(*) from outlast.leases s where s.tenant = t.tenant and s.task = t.id) as attempts) a
  cross join lateral (
        select count(*) as effects_open from outlast.unsettled u where u.tenant = t.tenant and u.task = t.id) u
+ cross join lateral (
+       select count(*) as asks from outlast.approvals q
+        where q.tenant = t.tenant and q.task = t.id and q.state = 'pending') q
  order by c.item;
 
 -- List a tenant's tasks, newest first.
 -- name: list_tasks
 select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, t.reason, t.epoch, t.round,
        t.last_event, i.key, i.user_name as user, i.input, r.result, r.error, a.attempts, u.effects_open,
-       i.submitted_at, r.ended_at, t.deadline_at
+       i.submitted_at, r.ended_at, t.deadline_at, t.cancelling, i.parent, t.children, q.asks
   from outlast.tasks t
   join outlast.inputs i on i.tenant = t.tenant and i.task = t.id
   join outlast.lanes l on l.id = t.lane
@@ -31,11 +34,38 @@ select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, 
             + (select count(*) from outlast.leases s where s.tenant = t.tenant and s.task = t.id) as attempts) a
  cross join lateral (
        select count(*) as effects_open from outlast.unsettled u where u.tenant = t.tenant and u.task = t.id) u
+ cross join lateral (
+       select count(*) as asks from outlast.approvals q
+        where q.tenant = t.tenant and q.task = t.id and q.state = 'pending') q
  where t.tenant = $1
    and ($2::text is null or t.state = $2)
    and ($3::text is null or l.agent = $3)
    and ($4::text is null or t.id < $4)
  order by t.id desc
+ limit $5;
+
+-- List a task's children, newest first.
+-- name: list_children
+select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, t.reason, t.epoch, t.round,
+       t.last_event, i.key, i.user_name as user, i.input, r.result, r.error, a.attempts, u.effects_open,
+       i.submitted_at, r.ended_at, t.deadline_at, t.cancelling, i.parent, t.children, q.asks
+  from outlast.inputs i
+  join outlast.tasks t on t.tenant = i.tenant and t.id = i.task
+  join outlast.lanes l on l.id = t.lane
+  left join outlast.results r on r.tenant = t.tenant and r.task = t.id and r.round = t.round
+ cross join lateral (
+       select (select count(*) from outlast.attempts a where a.tenant = t.tenant and a.task = t.id)
+            + (select count(*) from outlast.leases s where s.tenant = t.tenant and s.task = t.id) as attempts) a
+ cross join lateral (
+       select count(*) as effects_open from outlast.unsettled u where u.tenant = t.tenant and u.task = t.id) u
+ cross join lateral (
+       select count(*) as asks from outlast.approvals q
+        where q.tenant = t.tenant and q.task = t.id and q.state = 'pending') q
+ where i.tenant = $1 and i.parent = $6
+   and ($2::text is null or t.state = $2)
+   and ($3::text is null or l.agent = $3)
+   and ($4::text is null or i.task < $4)
+ order by i.task desc
  limit $5;
 
 -- Read events above each cursor.
@@ -101,7 +131,7 @@ select e.number, e.attempt, e.source, e.data, e.at
 
 -- Read an operation's place in the reconciliation queue.
 -- name: read_open
-select u.since, u.asked, u.unusable, u.ask_at, u.sender_gone, u.why
+select u.since, u.asked, u.unusable, u.ask_at, u.sender_gone, u.why, u.resend
   from outlast.unsettled u
  where u.tenant = $1 and u.task = $2 and u.key = $3;
 
@@ -126,6 +156,68 @@ select a.number, a.at, a.who, a.what, a.subject, a.reason, a.data
  where a.tenant = $1 and a.number > $2
  order by a.number
  limit $3;
+
+-- Read what lies before a task above a number and was not taken.
+-- name: read_inbox
+select b.tenant, b.task, b.number, b.kind, b.name, b.data, b.at
+  from outlast.inbox b
+ where b.tenant = $1 and b.task = $2 and b.number > $3 and b.taken_by is null
+ order by b.number;
+
+-- Read an approval.
+-- name: read_approval
+select a.*
+  from outlast.approvals a
+ where a.tenant = $1 and a.id = $2;
+
+-- List a tenant's pending approvals by age, along an index that holds no others.
+-- name: list_pending_approvals
+select a.*
+  from outlast.approvals a
+ where a.tenant = $1 and a.state = 'pending' and (a.created_at, a.id) > ($2, $3)
+ order by a.created_at, a.id
+ limit $4;
+
+-- List a tenant's approvals by age.
+-- name: list_approvals
+select a.*
+  from outlast.approvals a
+ where a.tenant = $1 and (a.created_at, a.id) > ($2, $3)
+   and ($5::text is null or a.state = $5)
+ order by a.created_at, a.id
+ limit $4;
+
+-- List a task's approvals by age.
+-- name: list_task_approvals
+select a.*
+  from outlast.approvals a
+ where a.tenant = $1 and a.task = $6 and (a.created_at, a.id) > ($2, $3)
+   and ($5::text is null or a.state = $5)
+ order by a.created_at, a.id
+ limit $4;
+
+-- Read who said what about an approval.
+-- name: read_votes
+select v.approval, v.who, v.verdict, v.fingerprint, v.reason, v.via, v.at
+  from outlast.votes v
+ where v.tenant = $1 and v.approval = $2
+ order by v.number;
+
+-- Read the rules that stand for a tool, and the version of the list: the number of its last change.
+-- name: read_rules
+select v.version, r.tenant, r.tool, r.verdict, r.by_whom as by, r.reason, r.bounds, r.number, r.at
+  from (select coalesce(max(r.changed), 0) as version
+          from outlast.rules r
+         where r.tenant = $1 and r.tool = $2) v
+  left join outlast.rules r on r.tenant = $1 and r.tool = $2 and r.withdrawn_at is null
+ order by r.number;
+
+-- List a tenant's standing rules.
+-- name: list_rules
+select r.tenant, r.tool, r.verdict, r.by_whom as by, r.reason, r.bounds, r.number, r.at
+  from outlast.rules r
+ where r.tenant = $1 and r.withdrawn_at is null
+ order by r.tool, r.number;
 
 -- Read the clock, the schema's number and a bounded count of what is queued.
 -- name: read_health

@@ -47,3 +47,36 @@ create trigger results_no_update before update on outlast.results for each state
 
 create trigger audit_no_change before update or delete on outlast.audit for each statement
     execute function outlast.refuse('the audit trail is only ever added to');
+
+-- An approval moves as outlast.core.transitions says, and what was decided stays as it was.
+create trigger approvals_state after update on outlast.approvals for each row
+    when (new.state <> old.state
+        and not (old.state = 'pending' and new.state in ('approved', 'rejected', 'expired', 'withdrawn'))
+        and not (old.state = 'approved' and new.state in ('expired', 'withdrawn', 'used')))
+    execute function outlast.refuse('a decision is not taken back');
+
+create trigger approvals_decided after update on outlast.approvals for each row
+    when (old.state <> 'pending'
+        and (new.fingerprint, new.shown, new.reason, new.policy, new.target, new.roles, new.quorum, new.four_eyes,
+             new.requester, new.votes, new.arguments, new.edited, new.answer, new.created_at, new.expires_at,
+             new.decided_at, new.decided_by, new.decision_reason)
+            is distinct from
+            (old.fingerprint, old.shown, old.reason, old.policy, old.target, old.roles, old.quorum, old.four_eyes,
+             old.requester, old.votes, old.arguments, old.edited, old.answer, old.created_at, old.expires_at,
+             old.decided_at, old.decided_by, old.decision_reason))
+    execute function outlast.refuse('what was decided is never changed');
+
+create trigger approvals_spent after update on outlast.approvals for each row
+    when ((old.spent and not new.spent) or (old.used_at is not null and new.used_at is distinct from old.used_at))
+    execute function outlast.refuse('a decision that was used stays used');
+
+create trigger votes_no_update before update on outlast.votes for each statement
+    execute function outlast.refuse('votes are never changed');
+
+create trigger inbox_taken after update on outlast.inbox for each row
+    when (old.taken_by is not null and new.taken_by is distinct from old.taken_by)
+    execute function outlast.refuse('what was taken from an inbox is never given back');
+
+create trigger rules_withdrawn after update on outlast.rules for each row
+    when (old.withdrawn_at is not null)
+    execute function outlast.refuse('a rule that was taken back stays so');

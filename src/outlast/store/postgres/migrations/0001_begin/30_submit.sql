@@ -1,7 +1,8 @@
 -- submit: input, head, queue entry or timer, first event and outbox row of each task, in one transaction.
 --
--- Lock order: lanes before and outside (ensure_lanes, a call of its own); here keys in sorted order, then rows that are
--- new and nobody else can hold.
+-- Lock order: lanes before and outside (ensure_lanes, a call of its own); here the heads of parents in the order of their
+-- names, then keys in sorted order, then rows that are new and nobody else can hold.
+-- What is fenced: a child is new only under the epoch of its parent's lease, compared under the parent's lock.
 
 -- This database's clock, in microseconds; volatile, so that a statement after a lock reads it after the lock.
 create function outlast.clock_us() returns bigint language sql volatile parallel safe as $$
@@ -36,22 +37,43 @@ $$;
 
 -- Accept a batch. A lane is null where the caller does not know it; that is an error only for a task that is new, so that
 -- what is refused leaves no lane behind. Answers a row for each item that is not simply accepted: replayed, conflict or busy, with the task
--- that has the key; or one row lane: nothing was done, make the lanes and call again.
+-- that has the key; stale, where the parent does not run under that epoch any more; or one row lane: nothing was done,
+-- make the lanes and call again. The arrays of parents are empty where there are none.
 create function outlast.submit(
     p_tenant text[], p_task text[], p_key text[], p_digest text[], p_agent text[], p_version text[], p_pool text[],
     p_priority integer[], p_input text[], p_user text[], p_deadline_us bigint[], p_run_at bigint[], p_trace text[],
-    p_announce boolean[], p_lane bigint[]
+    p_announce boolean[], p_parent text[], p_epoch bigint[], p_parent_key text[], p_detached boolean[], p_lane bigint[]
 ) returns table (item bigint, kind text, task text) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
     v_now bigint := outlast.clock_us();
     v_open bigint[] := array(select generate_series(1, cardinality(p_task)));
+    v_stale bigint[] := '{}';
     v_made bigint;
     v_new bigint[];
     v_lost bigint[];
     v_kinds text[];
     v_holders text[];
 begin
+    -- A parent must still be there for its children when they are; one that exists already is accepted whatever became of
+    -- its parent.
+    if p_parent <> '{}' then
+        perform outlast.lock_heads(array_agg(s.tenant), array_agg(s.parent))
+           from unnest(p_tenant, p_parent) as s (tenant, parent)
+          where s.parent is not null;
+        v_stale := array(
+            select s.item
+              from unnest(p_tenant, p_task, p_parent, p_epoch) with ordinality as s (tenant, task, parent, epoch, item)
+             where s.parent is not null
+               and not exists (select from outlast.tasks t
+                                where t.tenant = s.tenant and t.id = s.parent and t.state = 'running'
+                                  and t.epoch = s.epoch and not t.cancelling)
+               and not exists (select from outlast.inputs i where i.tenant = s.tenant and i.task = s.task));
+        if v_stale <> '{}' then
+            v_open := array(select o.item from unnest(v_open) as o (item) where o.item <> all(v_stale));
+        end if;
+    end if;
+
     -- A lane that is gone (a database restored under a running program) would hide its tasks for ever. A caller's
     -- snapshot that stands still cannot see a lane that was made for it just now.
     if (select count(*) from outlast.lanes l where l.id = any(p_lane))
@@ -63,13 +85,19 @@ begin
            select from unnest(p_task, p_key) as s (task, key)
             where not outlast.is_key(s.task) or not outlast.is_key(s.key))
        and exists (
-           select from unnest(p_tenant, p_task, p_key, p_lane) as s (tenant, task, key, lane)
-            where s.lane is null
+           select from unnest(p_tenant, p_task, p_key, p_lane) with ordinality as s (tenant, task, key, lane, item)
+            where s.lane is null and s.item <> all(v_stale)
               and not exists (select from outlast.inputs i where i.tenant = s.tenant and i.key = s.key)
               and not exists (select from outlast.inputs i where i.tenant = s.tenant and i.task = s.task))
     then
         return query select 0::bigint, 'lane', null::text;
         return;
+    end if;
+    if v_stale <> '{}' then
+        return query select o.item, 'stale', p_task[o.item] from unnest(v_stale) as o (item);
+        if v_open = '{}' then
+            return;
+        end if;
     end if;
 
     for v_round in 1..5 loop
@@ -77,14 +105,14 @@ begin
         -- a twin's open transaction is bounded by lock_timeout.
         with made as (
             insert into outlast.inputs (tenant, task, key, request_digest, agent, version_asked, pool, priority, input,
-                   user_name, trace, announce, submitted_at)
+                   user_name, trace, announce, submitted_at, parent, parent_key, detached)
             select s.tenant, s.task, s.key, s.digest, s.agent, s.version, s.pool, s.priority, s.input, s.user_name,
-                   s.trace, s.announce, v_now
+                   s.trace, s.announce, v_now, s.parent, s.parent_key, coalesce(s.detached, false)
               from unnest(p_tenant, p_task, p_key, p_digest, p_agent, p_version, p_pool, p_priority, p_input, p_user,
-                          p_trace, p_announce) with ordinality
+                          p_trace, p_announce, p_parent, p_parent_key, p_detached) with ordinality
                    as s (tenant, task, key, digest, agent, version, pool, priority, input, user_name, trace, announce,
-                         item)
-             where v_round = 1 or s.item = any(v_open)
+                         parent, parent_key, detached, item)
+             where (v_round = 1 and v_stale = '{}') or s.item = any(v_open)
              order by s.tenant collate "C", s.key collate "C", s.item
             on conflict do nothing
             returning 1)
@@ -135,6 +163,16 @@ begin
             )
             insert into outlast.events (tenant, task, number, kind, epoch, data, at)
             select s.tenant, s.task, 1, 'task.submitted', 0, s.data, v_now from s;
+
+            if p_parent <> '{}' then
+                update outlast.tasks t
+                   set children = t.children + p.more
+                  from (select s.tenant, s.parent, count(*) as more
+                          from unnest(p_tenant, p_parent) with ordinality as s (tenant, parent, item)
+                         where s.item = any(v_new) and s.parent is not null
+                         group by 1, 2) p
+                 where t.tenant = p.tenant and t.id = p.parent;
+            end if;
         end if;
         if v_made = cardinality(v_open) then
             return;
@@ -172,7 +210,8 @@ $$;
 create function outlast.submit_guarded(
     p_tenant text[], p_task text[], p_key text[], p_digest text[], p_agent text[], p_version text[], p_pool text[],
     p_priority integer[], p_input text[], p_user text[], p_deadline_us bigint[], p_run_at bigint[], p_trace text[],
-    p_announce boolean[], p_lane bigint[], p_whole boolean, p_notify boolean
+    p_announce boolean[], p_parent text[], p_epoch bigint[], p_parent_key text[], p_detached boolean[], p_lane bigint[],
+    p_whole boolean, p_notify boolean
 ) returns table (item bigint, kind text, task text) language plpgsql volatile set lock_timeout = '2s' as $$
 #variable_conflict use_column
 begin
@@ -183,7 +222,8 @@ begin
         begin
             return query
             select * from outlast.submit(p_tenant, p_task, p_key, p_digest, p_agent, p_version, p_pool, p_priority,
-                   p_input, p_user, p_deadline_us, p_run_at, p_trace, p_announce, p_lane);
+                   p_input, p_user, p_deadline_us, p_run_at, p_trace, p_announce, p_parent, p_epoch, p_parent_key,
+                   p_detached, p_lane);
             return;
         exception when lock_not_available or deadlock_detected then
             null;
@@ -195,7 +235,8 @@ begin
             select n::bigint, s.kind, s.task
               from outlast.submit(p_tenant[n:n], p_task[n:n], p_key[n:n], p_digest[n:n], p_agent[n:n], p_version[n:n],
                    p_pool[n:n], p_priority[n:n], p_input[n:n], p_user[n:n], p_deadline_us[n:n], p_run_at[n:n],
-                   p_trace[n:n], p_announce[n:n], p_lane[n:n]) s;
+                   p_trace[n:n], p_announce[n:n], p_parent[n:n], p_epoch[n:n], p_parent_key[n:n], p_detached[n:n],
+                   p_lane[n:n]) s;
         exception when lock_not_available or deadlock_detected then
             return query select n::bigint, 'busy', p_task[n];
         end;

@@ -1,15 +1,17 @@
 -- flush: entries of many tasks under one fencing check each, numbered by their writer.
 --
 -- Lock order: the writer's advisory lock; heads with skip locked, so that nobody's lock stalls the others and two
--- batches cannot deadlock; business keys by name, those that are new before those that are done; rows of locked heads
--- only; last, waits of providers by name. A business key that is held is written only under its holder's head, and who
+-- batches cannot deadlock; where there are intents, the standing rules' advisory lock, shared; business keys by name, those
+-- that are new before those that are done; rows of locked heads only; last, waits of providers by name. What an ending
+-- means for other tasks is left as a post, so that no head is waited for. A business key that is held is written only under its holder's head, and who
 -- wants it is refused without waiting.
 -- What is fenced: every statement below writes rows of heads whose locked epoch is the one given and which run.
 --
 -- An entry is named by one number, its place: the index of its head (from 1) times 2^20 plus its own index (from 0). The
 -- arrays of fixed-width values that tell what is known of a head (h_ok, h_epoch, ...) are read by that index.
 -- Entries that concern one operation are parted into waves by the caller, so that within a wave each operation is
--- touched in the order record, outcome, turn, intent, and by each kind once.
+-- touched in the order record, outcome, turn, intent, and by each kind once. What most batches have nothing of (questions,
+-- what is taken from an inbox, consents, resends) comes as one JSON text, null for nothing.
 
 -- Write a numbered batch; answers its verdicts in short, the recorded ones when it was applied before.
 create function outlast.flush(
@@ -44,7 +46,8 @@ create function outlast.flush(
     -- ends, and keys that they open again
     e_place bigint[], e_tenant text[], e_task text[], e_end text[], e_state text[], e_reason text[], e_facts bigint[],
     e_result text[], e_error text[], e_wake_in bigint[],
-    k_place bigint[], k_tenant text[], k_task text[], k_key text[]
+    k_place bigint[], k_tenant text[], k_task text[], k_key text[],
+    p_rare text
 ) returns text language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -85,6 +88,31 @@ declare
     x_announce boolean[];
     x_result text[];
     x_error text[];
+    x_parent text[];
+    x_parent_key text[];
+    v_over boolean;
+    v_kin boolean;
+    v_left boolean := false;
+    v_marked integer[];
+    v_parents integer[];
+    v_stopped bigint[] := '{}';
+    m_head integer[] := '{}';
+    m_said text[] := '{}';
+    v_cancel record;
+    v_rare json;
+    v_ruled boolean;
+    d_place bigint[] := '{}';
+    c_place bigint[] := '{}';
+    c_policy text[];
+    c_rules bigint[];
+    c_number integer[];
+    c_fingerprint text[];
+    q_place bigint[] := '{}';
+    q_what text[] := '{}';
+    q_kind text[] := '{}';
+    q_data text[] := '{}';
+    a_head integer[];
+    a_id text[];
 begin
     -- One backend at a time for a writer: a backend whose client is gone, and which may still be about to commit, is
     -- waited for. What it wrote is looked for afterwards, in a new statement.
@@ -104,15 +132,16 @@ begin
     -- Lock the heads, and compare.
     with locked as materialized (
         select h.head, t.epoch = h.epoch and t.state = 'running' as ok, t.last_event, t.round, t.facts, t.lane,
-               coalesce(t.deadline_at, 9223372036854775807) as deadline_at
+               coalesce(t.deadline_at, 9223372036854775807) as deadline_at, t.cancelling, t.children
           from unnest(h_tenant, h_task, h_epoch) with ordinality as h (tenant, task, epoch, head)
           join outlast.tasks t on t.tenant = h.tenant and t.id = h.task
            for no key update of t skip locked)
     select count(*), array_agg(l.head order by l.head), array_agg(l.ok order by l.head),
            array_agg(l.last_event order by l.head), array_agg(l.round order by l.head),
            array_agg(l.facts order by l.head), array_agg(l.lane order by l.head),
-           array_agg(l.deadline_at order by l.head)
-      into v_count, l_head, h_ok, h_last, h_round, h_facts, h_lane, h_deadline
+           array_agg(l.deadline_at order by l.head),
+           array_agg(l.head) filter (where l.cancelling and l.ok), array_agg(l.head) filter (where l.children > 0)
+      into v_count, l_head, h_ok, h_last, h_round, h_facts, h_lane, h_deadline, v_marked, v_parents
       from locked l;
 
     -- Heads that somebody else holds, or that do not exist: deferred while the epoch that can be seen is still ours.
@@ -141,9 +170,57 @@ begin
 
     v_now := coalesce(p_now, outlast.clock_us());
 
-    -- What intents have to ask for is looked up once, and not at all where nobody asks.
+    -- Where a cancel stands no gate is admitted but an undo's, and whatever ends the attempt ends it as cancelled.
+    if v_marked is not null then
+        v_stopped := array(
+            select x.place
+              from unnest(i_place, i_kind) as x (place, kind)
+             where (x.place >> 20)::integer = any(v_marked) and x.kind <> 'compensation');
+        for n in 1..cardinality(e_place) loop
+            continue when (e_place[n] >> 20)::integer <> all(v_marked);
+            select c.said, c.error into v_cancel from outlast.cancel_said(e_tenant[n], e_task[n]) c;
+            e_end[n] := 'cancelled';
+            e_state[n] := 'cancelled';
+            e_result[n] := null;
+            e_error[n] := v_cancel.error;
+            m_head := m_head || (e_place[n] >> 20)::integer;
+            m_said := m_said || v_cancel.said;
+        end loop;
+        select coalesce(array_agg(x.place), '{}'), array_agg(x.tenant), array_agg(x.task), array_agg(x.key)
+          into k_place, k_tenant, k_task, k_key
+          from unnest(k_place, k_tenant, k_task, k_key) as x (place, tenant, task, key)
+         where (x.place >> 20)::integer <> all(v_marked);
+    end if;
+
+    -- What most batches have nothing of.
+    if p_rare is not null then
+        v_rare := p_rare;
+        d_place := array(select x.place::bigint from json_array_elements_text(v_rare -> 'resends') as x (place));
+        select coalesce(array_agg(x.place), '{}'), array_agg(x.policy), array_agg(x.rules), array_agg(x.approval),
+               array_agg(x.fingerprint)
+          into c_place, c_policy, c_rules, c_number, c_fingerprint
+          from json_to_recordset(v_rare -> 'consents')
+               as x (place bigint, policy text, rules bigint, approval integer, fingerprint text);
+        -- A record that will replace nothing takes nothing.
+        update outlast.inbox b
+           set taken_by = x.key
+          from (select distinct on (t.tenant, t.task, t.number) t.tenant, t.task, t.number, t.key
+                  from json_to_recordset(v_rare -> 'takes')
+                       as t (place bigint, tenant text, task text, key text, number bigint)
+                  left join outlast.operations o on o.tenant = t.tenant and o.task = t.task and o.key = t.key
+                 where h_ok[t.place >> 20]
+                   and (o.key is null or o.state in ('planned', 'approved')
+                        or (o.state = 'running' and o.attempt = 0))
+                 order by t.tenant, t.task, t.number, t.place) x
+         where b.tenant = x.tenant and b.task = x.task and b.number = x.number and b.taken_by is null;
+    end if;
+
+    -- What intents have to ask for is looked up once, and not at all where nobody asks. Whoever changes a standing rule
+    -- waits for the intents that are under way, and these for the change: a rule stands for every intent after it.
     if i_place <> '{}' then
+        perform pg_advisory_xact_lock_shared(hashtextextended('outlast.rules', 0));
         v_paused := exists (select from outlast.pauses);
+        v_ruled := exists (select from outlast.rules);
     end if;
     if a_place <> '{}' then
         v_waits := exists (select from outlast.provider_waits);
@@ -180,6 +257,15 @@ begin
     end if;
 
     for v_wave in 0..p_waves - 1 loop
+        if v_rare is not null then
+            select q_place || coalesce(array_agg(q.place), '{}'), q_what || coalesce(array_agg(q.what), '{}'),
+                   q_kind || coalesce(array_agg(q.kind), '{}'), q_data || coalesce(array_agg(q.data), '{}'),
+                   v_refused || coalesce(array_agg(q.place) filter (where q.what = 'refused'), '{}'),
+                   v_names || coalesce(array_agg(q.kind) filter (where q.what = 'refused'), '{}')
+              into q_place, q_what, q_kind, q_data, v_refused, v_names
+              from outlast.write_questions(v_rare, v_wave, h_ok, h_epoch, v_now) q;
+        end if;
+
         -- Records. They compare nothing, so they replace only what nothing was sent for: no ended operation, and no
         -- attempt that has begun.
         if r_place <> '{}' then
@@ -284,8 +370,11 @@ begin
             select coalesce(array_agg(g.place), '{}'), coalesce(array_agg(g.name), '{}') into v_places, v_more
               from (select x.place,
                            case when h_deadline[x.place >> 20] <= v_now then 'deadline'
+                                when x.place = any(v_stopped) then 'cancelled'
                                 when coalesce(o.attempt, 0) <> x.attempt or coalesce(o.turn, 0) <> x.turn
-                                     or o.state not in ('planned', 'approved') then 'not_planned' end as name
+                                     or case when x.place = any(d_place) then o.state is distinct from 'unknown'
+                                             else o.state not in ('planned', 'approved') end
+                                    then 'not_planned' end as name
                       from unnest(i_place, i_wave, i_tenant, i_task, i_key, i_attempt, i_turn)
                            as x (place, wave, tenant, task, key, attempt, turn)
                       left join outlast.operations o on o.tenant = x.tenant and o.task = x.task and o.key = x.key
@@ -294,7 +383,7 @@ begin
             v_refused := v_refused || v_places;
             v_names := v_names || v_more;
 
-            -- What is left is asked for a switch, then for a wait, then for its business key.
+            -- What is left is asked for a switch, a wait, the standing rules, its decision, then for its business key.
             if v_paused then
                 v_more := array(
                     select x.place::text
@@ -324,6 +413,36 @@ begin
                        v_names || coalesce(array_agg(h.name), '{}')
                   into v_places, v_refused, v_names
                   from held h;
+            end if;
+            if v_ruled or c_place <> '{}' then
+                with judged as (
+                    select x.place,
+                           case when c.place is null then
+                                    case when exists (select from outlast.rules r
+                                                       where r.tenant = x.tenant and r.tool = x.name
+                                                         and r.withdrawn_at is null) then 'rules_changed' end
+                                when c.rules <> coalesce((select max(r.changed) from outlast.rules r
+                                                           where r.tenant = x.tenant and r.tool = x.name), 0)
+                                    then 'rules_changed'
+                                when c.number is not null and not exists (
+                                         select from outlast.approvals a
+                                          where a.tenant = x.tenant and a.task = x.task and a.key = x.key
+                                            and a.number = c.number and a.subject = 'call'
+                                            and (a.state = 'approved'
+                                                 or (a.state = 'used' and not a.spent and x.attempt > 0))
+                                            and a.fingerprint = c.fingerprint and a.policy = c.policy
+                                            and coalesce(a.expires_at > v_now, true))
+                                    then 'no_approval' end as name
+                      from unnest(i_place, i_wave, i_tenant, i_task, i_key, i_name, i_attempt)
+                           as x (place, wave, tenant, task, key, name, attempt)
+                      left join unnest(c_place, c_policy, c_rules, c_number, c_fingerprint)
+                           as c (place, policy, rules, number, fingerprint) on c.place = x.place
+                     where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places))
+                select v_places || coalesce(array_agg(j.place), '{}'), v_refused || coalesce(array_agg(j.place), '{}'),
+                       v_names || coalesce(array_agg(j.name), '{}')
+                  into v_places, v_refused, v_names
+                  from judged j
+                 where j.name is not null;
             end if;
             if b_place <> '{}' then
                 with judged as (
@@ -359,6 +478,31 @@ begin
                 on conflict (tenant, tool, value) do update
                    set mode = excluded.mode, task = excluded.task, key = excluded.key, state = 'held', until_at = null,
                        window_us = excluded.window_us;
+            end if;
+
+            -- A decision is used by the intent that it authorises; what is sent again leaves the reconciliation queue in
+            -- this very entry.
+            if c_place <> '{}' then
+                update outlast.approvals a
+                   set state = 'used', used_at = v_now
+                  from unnest(i_place, i_wave, i_tenant, i_task, i_key) as x (place, wave, tenant, task, key)
+                  join unnest(c_place, c_number) as c (place, number) on c.place = x.place
+                 where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places)
+                   and a.tenant = x.tenant and a.task = x.task and a.key = x.key and a.number = c.number
+                   and a.state = 'approved';
+            end if;
+            if d_place <> '{}' then
+                with again as (
+                    update outlast.operations o
+                       set state = 'planned'
+                      from unnest(i_place, i_wave, i_tenant, i_task, i_key) as x (place, wave, tenant, task, key)
+                     where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places)
+                       and x.place = any(d_place)
+                       and o.tenant = x.tenant and o.task = x.task and o.key = x.key and o.state = 'unknown'
+                    returning o.tenant, o.task, o.key)
+                delete from outlast.unsettled u
+                 using again a
+                 where u.tenant = a.tenant and u.task = a.task and u.key = a.key;
             end if;
 
             insert into outlast.operations as o (tenant, task, key, position, kind, name, state, request, decision,
@@ -433,7 +577,7 @@ begin
               from unnest(e_place, e_tenant, e_task, e_state) as x (place, tenant, task, state)
              where h_ok[x.place >> 20] and x.state in ('succeeded', 'failed', 'cancelled')
                and o.tenant = x.tenant and o.task = x.task and o.state = 'running'
-               and o.kind in ('tool', 'model', 'child', 'compensation', 'signal')
+               and o.kind in ('tool', 'model', 'compensation')
             returning o.tenant, o.task, o.key)
         insert into outlast.unsettled (tenant, task, key, since, ask_at)
         select l.tenant, l.task, l.key, v_now, v_now from lost l
@@ -446,14 +590,17 @@ begin
         select coalesce(array_agg(f.head), '{}'), array_agg(f.tenant), array_agg(f.task), array_agg(f.state),
                array_agg(case when f.state = 'waiting' then f.reason end), array_agg(f."end"), array_agg(f.open),
                array_agg(case when f.state = 'waiting' then f.due end), array_agg(f.announce), array_agg(f.result),
-               array_agg(f.error)
-          into x_head, x_tenant, x_task, x_state, x_reason, x_end, x_open, x_due, x_announce, x_result, x_error
+               array_agg(f.error), array_agg(f.parent), array_agg(f.parent_key), bool_or(f.over),
+               bool_or(f.parent is not null)
+          into x_head, x_tenant, x_task, x_state, x_reason, x_end, x_open, x_due, x_announce, x_result, x_error,
+               x_parent, x_parent_key, v_over, v_kin
           from (select (x.place >> 20)::integer as head, x.tenant, x.task, x.reason, x."end", x.result, x.error, c.open,
-                       c.due, c.announce,
+                       c.due, i.announce, i.parent, i.parent_key,
+                       x.state in ('succeeded', 'failed', 'cancelled') as over,
                        case when x.state <> 'waiting' then x.state
                             when h_facts[x.place >> 20] > x.facts then 'queued'
                             when x.reason = 'reconciliation' and c.open = 0 then 'queued'
-                            when x.reason = 'timer' and coalesce(c.due, 0) <= v_now then 'queued'
+                            when c.due <= v_now or (x.reason = 'timer' and c.due is null) then 'queued'
                             else 'waiting' end as state
                   from unnest(e_place, e_tenant, e_task, e_end, e_state, e_reason, e_facts, e_result, e_error,
                               e_wake_in)
@@ -461,17 +608,65 @@ begin
                  cross join lateral (
                        select (select count(*) from outlast.unsettled u
                                 where u.tenant = x.tenant and u.task = x.task) as open,
-                              case when x.reason = 'timer' then
+                              case when x.state = 'waiting' then
                                   coalesce(v_now + x.wake_in,
                                       (select min(o.due_at) from outlast.operations o
-                                        where o.tenant = x.tenant and o.task = x.task and o.kind = 'timer'
-                                          and o.state = 'running')) end as due,
-                              case when x.state in ('succeeded', 'failed', 'cancelled') then
-                                  (select i.announce from outlast.inputs i
-                                    where i.tenant = x.tenant and i.task = x.task) end as announce) c
+                                        where o.tenant = x.tenant and o.task = x.task and o.state = 'running'
+                                          and o.kind in ('timer', 'signal', 'child'))) end as due) c
+                  left join outlast.inputs i
+                    on x.state in ('succeeded', 'failed', 'cancelled') and i.tenant = x.tenant and i.task = x.task
                  where h_ok[x.place >> 20]) f;
+
+        if v_over then
+            -- A task that is over sends nothing, so what was to be sent again is looked at like any other.
+            if 0 < any(x_open) then
+                update outlast.unsettled u
+                   set resend = false, ask_at = v_now
+                  from unnest(x_tenant, x_task, x_state) as x (tenant, task, state)
+                 where x.state in ('succeeded', 'failed', 'cancelled')
+                   and u.tenant = x.tenant and u.task = x.task and u.resend;
+            end if;
+
+            -- Its questions that are open are withdrawn; answers to questions stay.
+            with open as (
+                update outlast.approvals a
+                   set state = 'withdrawn'
+                  from unnest(x_head, x_tenant, x_task, x_state) as x (head, tenant, task, state)
+                 where x.state in ('succeeded', 'failed', 'cancelled')
+                   and a.tenant = x.tenant and a.task = x.task
+                   and (a.state = 'pending' or (a.state = 'approved' and a.subject = 'call'))
+                returning x.head, a.id, a.key, a.number)
+            select array_agg(o.head order by o.head, o.key, o.number),
+                   array_agg(o.id order by o.head, o.key, o.number)
+              into a_head, a_id
+              from open o;
+
+            -- For its parent, and for those of its children that are not to outlive it.
+            if v_kin then
+                insert into outlast.posts (tenant, task, kind, name, data)
+                select x.tenant, x.parent, 'child', x.parent_key,
+                       '{"task":' || to_json(x.task) || ',"state":' || to_json(x.state) || '}'
+                  from unnest(x_tenant, x_task, x_state, x_parent, x_parent_key)
+                       as x (tenant, task, state, parent, parent_key)
+                 where x.parent is not null;
+                v_left := true;
+            end if;
+            if v_parents && x_head then
+                insert into outlast.posts (tenant, task, kind, name, data)
+                select i.tenant, i.task, 'cancel', x.task, '{}'
+                  from unnest(x_head, x_tenant, x_task, x_state) as x (head, tenant, task, state)
+                  join outlast.inputs i on i.tenant = x.tenant and i.parent = x.task and not i.detached
+                  join outlast.tasks t on t.tenant = i.tenant and t.id = i.task
+                 where x.head = any(v_parents) and x.state in ('succeeded', 'failed', 'cancelled')
+                   and t.state in ('queued', 'running', 'waiting')
+                 order by x.head, i.task;
+                v_left := v_left or found;
+            end if;
+        end if;
+        -- A capital letter: something was left to deliver.
         f_head := coalesce(f_head, '{}') || x_head;
-        f_code := f_code || array(select left(s.state, 1) from unnest(x_state) as s (state));
+        f_code := f_code || array(select case when v_left then upper(left(s.state, 1)) else left(s.state, 1) end
+                                    from unnest(x_state) as s (state));
 
         -- The lease goes, and what it said stays as an attempt that ended.
         with gone as (
@@ -495,7 +690,7 @@ begin
             select h_lane[x.head], x.tenant, x.task from x where x.state = 'queued' order by x.head
         ), alarms as (
             insert into outlast.timers (tenant, task, kind, due_at)
-            select x.tenant, x.task, 'wake', x.due from x where x.reason = 'timer'
+            select x.tenant, x.task, 'wake', x.due from x where x.due is not null
             on conflict (tenant, task, kind) do update set due_at = excluded.due_at
         ), silenced as (
             delete from outlast.timers t
@@ -508,6 +703,25 @@ begin
          where x.state in ('succeeded', 'failed', 'cancelled');
     end if;
 
+    -- What questions say comes before the events of their own entries; a repeat says nothing.
+    if q_place <> '{}' then
+        select coalesce(array_agg(v.place order by v.place, v.later, v.ord), '{}'),
+               array_agg(v.tenant order by v.place, v.later, v.ord),
+               array_agg(v.task order by v.place, v.later, v.ord),
+               array_agg(v.kind order by v.place, v.later, v.ord),
+               array_agg(v.data order by v.place, v.later, v.ord)
+          into v_place, v_tenant, v_task, v_kind, v_data
+          from (select v.place, v.tenant, v.task, v.kind, v.data, v.ord, true as later
+                  from unnest(v_place, v_tenant, v_task, v_kind, v_data) with ordinality
+                       as v (place, tenant, task, kind, data, ord)
+                 where not exists (select from unnest(q_place, q_what) as q (place, what)
+                                    where q.place = v.place and q.what = 'silent')
+                 union all
+                select q.place, h_tenant[q.place >> 20], h_task[q.place >> 20], q.kind, q.data, q.ord, false
+                  from unnest(q_place, q_what, q_kind, q_data) with ordinality as q (place, what, kind, data, ord)
+                 where q.what = 'says') v;
+    end if;
+
     -- Events, numbered on from the locked heads; those of refused entries are left out. Then the heads, once.
     if v_place <> '{}' or x_head <> '{}' then
         with rows as (
@@ -517,13 +731,18 @@ begin
                    as v (place, tenant, task, kind, data, ord)
              where h_ok[v.place >> 20] and (v_refused = '{}' or v.place <> all(v_refused))
             union all
-            select x.head, x.tenant, x.task, 9223372036854775806, 'attempt.' || x."end", '{}', null, null, false
+            select x.head, x.tenant, x.task, 9223372036850000000, 'attempt.' || x."end", '{}', null, null, false
               from unnest(x_head, x_tenant, x_task, x_end) as x (head, tenant, task, "end")
+            union all
+            select a.head, h_tenant[a.head], h_task[a.head], 9223372036850000000 + a.ord, 'approval.withdrawn',
+                   '{"approval":' || to_json(a.id) || '}', null, null, false
+              from unnest(a_head, a_id) with ordinality as a (head, id, ord)
             union all
             select x.head, x.tenant, x.task, 9223372036854775807, 'task.' || x.state,
                    case x.state when 'queued' then '{}'
                                 when 'waiting' then '{"reason":"' || x.reason || '"}'
-                                else '{"effects_open":' || x.open || '}' end,
+                                else '{' || coalesce(m_said[array_position(m_head, x.head)], '')
+                                     || '"effects_open":' || x.open || '}' end,
                    x.state, x.reason, coalesce(x.announce, false)
               from unnest(x_head, x_tenant, x_task, x_state, x_reason, x_open, x_announce)
                    as x (head, tenant, task, state, reason, open, announce)
@@ -537,7 +756,8 @@ begin
             select n.tenant, n.task, n.number, n.kind, n.data, v_now from numbered n where n.announce
         )
         update outlast.tasks t
-           set last_event = n.number, state = coalesce(n.state, t.state), reason = n.reason
+           set last_event = n.number, state = coalesce(n.state, t.state), reason = n.reason,
+               cancelling = t.cancelling and n.state is null
           from (select n.tenant, n.task, max(n.number) as number, max(n.state) as state, max(n.reason) as reason
                   from numbered n
                  group by n.head, n.tenant, n.task) n

@@ -23,7 +23,7 @@ $$;
 create function outlast.settle(
     p_tenant text[], p_task text[], p_key text[], p_verdict text[], p_by text[], p_reason text[], p_turn integer[],
     p_result text[], p_evidence text[], p_forced boolean[], p_now bigint
-) returns table (kind text, state text, wait_us bigint, woken boolean) language plpgsql volatile as $$
+) returns table (kind text, state text, wait_us bigint) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
     v_now bigint;
@@ -34,7 +34,7 @@ declare
     v_kinds text[] := array_fill(null::text, array[cardinality(p_key)]);
     v_states text[] := array_fill(''::text, array[cardinality(p_key)]);
     v_waits bigint[] := array_fill(0::bigint, array[cardinality(p_key)]);
-    v_woken boolean[] := array_fill(false, array[cardinality(p_key)]);
+    v_live boolean;
 begin
     perform outlast.lock_heads(p_tenant, p_task);
     v_now := coalesce(p_now, outlast.clock_us());
@@ -64,9 +64,18 @@ begin
             v_waits[v_item.place] := v_op.deadline_at - v_now;
             continue;
         end if;
+        select t.state, t.last_event into v_head
+          from outlast.tasks t
+         where t.tenant = v_item.tenant and t.id = v_item.task;
+        v_live := v_head.state in ('queued', 'running', 'waiting');
+        if v_item.verdict = 'send_again' and not v_live then
+            -- A task that is over sends nothing.
+            v_kinds[v_item.place] := 'conflict';
+            continue;
+        end if;
 
         v_state := case v_item.verdict when 'happened' then 'succeeded' when 'did_not_happen' then 'failed'
-                                       when 'send_again' then 'planned' end;
+                                       when 'send_again' then 'unknown' end;
         v_kinds[v_item.place] := 'settled';
         v_states[v_item.place] := v_state;
         update outlast.operations o
@@ -75,14 +84,21 @@ begin
                -- What is to be sent again keeps why it is unknown: its earlier attempt may have acted.
                error = case v_state
                        when 'failed' then '{"code":"did_not_happen","message":' || to_json(v_item.reason) || '}'
-                       when 'planned' then o.error end,
+                       when 'unknown' then o.error end,
                turn = o.turn + 1,
-               ended_at = case when v_state <> 'planned' then v_now end,
+               ended_at = case when v_state <> 'unknown' then v_now end,
                settled_by = v_item.who
          where o.tenant = v_item.tenant and o.task = v_item.task and o.key = v_item.key and o.turn = v_op.turn
            and o.state = 'unknown';
-        delete from outlast.unsettled u
-         where u.tenant = v_item.tenant and u.task = v_item.task and u.key = v_item.key;
+        if v_state = 'unknown' then
+            -- It stays in the queue until the intent of the resend; nobody asks any more.
+            update outlast.unsettled u
+               set resend = true, ask_at = null, claimed_until = 0
+             where u.tenant = v_item.tenant and u.task = v_item.task and u.key = v_item.key;
+        else
+            delete from outlast.unsettled u
+             where u.tenant = v_item.tenant and u.task = v_item.task and u.key = v_item.key;
+        end if;
         perform outlast.add_evidence(v_item.tenant, v_item.task, v_item.key, v_op.attempt,
             case when v_item.who like 'person:%' then 'person' else 'answered' end,
             '{"verdict":' || to_json(v_item.verdict) || ',"by":' || to_json(v_item.who)
@@ -96,33 +112,25 @@ begin
             insert into outlast.audit (tenant, at, who, what, subject, reason, data)
             values (v_item.tenant, v_now, v_item.who, 'settle:' || v_item.verdict, v_item.task || ':' || v_item.key,
                     v_item.reason, v_item.evidence);
+            -- What a person settles is not what was decided before.
+            update outlast.approvals a
+               set spent = true
+             where a.tenant = v_item.tenant and a.task = v_item.task and a.key = v_item.key and a.state = 'used'
+               and not a.spent;
         end if;
 
         -- The end of a task stays its last event. A wait for several things bears the name of one of them, so this may
         -- be what it waits for whatever its name; only an operator's wait is nobody else's to end.
-        select t.state, t.reason, t.last_event, t.lane into v_head
-          from outlast.tasks t
-         where t.tenant = v_item.tenant and t.id = v_item.task;
-        if v_head.state in ('queued', 'running', 'waiting') then
-            v_woken[v_item.place] := v_head.state = 'waiting' and v_head.reason <> 'operator';
+        if v_live then
             insert into outlast.events (tenant, task, number, kind, epoch, data, at)
             values (v_item.tenant, v_item.task, v_head.last_event + 1, 'operation.settled', 0,
                     '{"operation":' || to_json(v_item.key) || ',"verdict":' || to_json(v_item.verdict)
                     || ',"by":' || to_json(v_item.who) || '}', v_now);
-            if v_woken[v_item.place] then
-                insert into outlast.queue (lane, tenant, task) values (v_head.lane, v_item.tenant, v_item.task);
-                delete from outlast.timers m
-                 where m.tenant = v_item.tenant and m.task = v_item.task and m.kind = 'wake';
-            end if;
-            update outlast.tasks t
-               set facts = t.facts + 1, last_event = t.last_event + 1,
-                   state = case when v_woken[v_item.place] then 'queued' else t.state end,
-                   reason = case when v_woken[v_item.place] then null else t.reason end
-             where t.tenant = v_item.tenant and t.id = v_item.task;
+            perform outlast.raise_facts(v_item.tenant, v_item.task, 1, v_head.last_event + 1, false, v_now);
         end if;
     end loop;
 
-    return query select s.* from unnest(v_kinds, v_states, v_waits, v_woken) as s (kind, state, wait_us, woken);
+    return query select s.* from unnest(v_kinds, v_states, v_waits) as s (kind, state, wait_us);
 end
 $$;
 
@@ -177,8 +185,14 @@ begin
                    '{"operation":' || to_json(v_item.key) || ',"says":' || to_json(v_item.says) || '}', v_now
               from told t;
         else
+            -- Whoever was to send it again under this turn does not.
+            update outlast.operations o
+               set turn = o.turn + 1
+             where o.tenant = v_item.tenant and o.task = v_item.task and o.key = v_item.key and o.state = 'unknown'
+               and exists (select from outlast.unsettled u
+                            where u.tenant = o.tenant and u.task = o.task and u.key = o.key and u.resend);
             update outlast.unsettled u
-               set ask_at = v_now
+               set ask_at = v_now, resend = false
              where u.tenant = v_item.tenant and u.task = v_item.task and u.key = v_item.key
                and (u.ask_at is null or u.ask_at > v_now);
         end if;
@@ -224,7 +238,7 @@ begin
                      from outlast.tasks t
                     where t.tenant = u.tenant and t.id = u.task and t.state <> 'running'
                       for no key update of t skip locked) t
-             where u.ask_at <= v_now and u.claimed_until <= v_now
+             where u.ask_at <= v_now and u.claimed_until <= v_now and not u.resend
              order by u.ask_at, u.tenant, u.task, u.key
              limit p_limit) d;
     if v_key is null then
@@ -247,7 +261,7 @@ begin
            set claimed_until = v_now + p_lease, claimed_by = p_session
           from seen x
          where u.tenant = x.tenant and u.task = x.task and u.key = x.key
-           and coalesce(u.ask_at <= v_now, false) and u.claimed_until <= v_now
+           and coalesce(u.ask_at <= v_now, false) and u.claimed_until <= v_now and not u.resend
         returning x.place, u.tenant, u.task, u.key, u.since, u.asked, u.unusable, u.sender_gone, x.task_ended
     ), turned as (
         update outlast.operations o

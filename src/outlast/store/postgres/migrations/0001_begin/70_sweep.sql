@@ -3,58 +3,7 @@
 -- Lock order: the sweepers' advisory lock, tried and not waited for; sessions with skip locked; heads with skip locked;
 -- then rows of those tasks only. What is held by somebody else is left for the next sweep.
 -- What is fenced: judgements by time are made after the lock, by a clock read after the lock. Taking a task away raises
--- its epoch.
-
--- End a task by the database's own decision; the caller holds the head and has ended the attempt. Answers the number of
--- the final event, which the caller writes into the head.
-create function outlast.fail_task(
-    p_tenant text, p_task text, p_round integer, p_epoch bigint, p_number bigint, p_code text, p_message text,
-    p_now bigint
-) returns void language plpgsql volatile as $$
-declare
-    v_open integer;
-    v_data text;
-begin
-    with lost as (
-        update outlast.operations o
-           set state = 'unknown'
-         where o.tenant = p_tenant and o.task = p_task and o.state = 'running'
-           and o.kind in ('tool', 'model', 'child', 'compensation', 'signal')
-        returning o.key)
-    insert into outlast.unsettled (tenant, task, key, since, ask_at)
-    select p_tenant, p_task, l.key, p_now, p_now from lost l
-    on conflict do nothing;
-    perform outlast.give_up_keys(array[p_tenant], array[p_task]);
-    select count(*) into v_open from outlast.unsettled u where u.tenant = p_tenant and u.task = p_task;
-    v_data := '{"code":' || to_json(p_code) || ',"effects_open":' || v_open || '}';
-
-    delete from outlast.timers m where m.tenant = p_tenant and m.task = p_task;
-    insert into outlast.results (tenant, task, round, state, error, effects_open, ended_at)
-    values (p_tenant, p_task, p_round, 'failed',
-            '{"code":' || to_json(p_code) || ',"message":' || to_json(p_message) || '}', v_open, p_now);
-    insert into outlast.events (tenant, task, number, kind, epoch, data, at)
-    values (p_tenant, p_task, p_number, 'task.failed', p_epoch, v_data, p_now);
-    insert into outlast.outbox (tenant, task, number, topic, data, created_at)
-    select p_tenant, p_task, p_number, 'task.failed', v_data, p_now
-      from outlast.inputs i
-     where i.tenant = p_tenant and i.task = p_task and i.announce;
-end
-$$;
-
--- End the attempt of a task whose head the caller holds: the lease becomes an attempt that ended.
-create function outlast.end_attempt(p_tenant text, p_task text, p_end text, p_now bigint)
-returns void language sql volatile as $$
-    with gone as (
-        delete from outlast.leases l
-         where l.tenant = p_tenant and l.task = p_task
-        returning l.epoch, l.round, l.session, l.version, l.config, l.started_at)
-    insert into outlast.attempts (tenant, task, epoch, round, session, worker, version, config, started_at, ended_at,
-           "end")
-    select p_tenant, p_task, g.epoch, g.round, g.session, coalesce(s.name, g.session), g.version, g.config,
-           g.started_at, p_now, p_end
-      from gone g
-      left join outlast.sessions s on s.id = g.session
-$$;
+-- its epoch. A task that bears a cancel's mark is not given back, parked or failed: it ends as cancelled.
 
 -- Sweep once. Answers rows of a kind each: session, lost, parked, expired, woken; more; next, with its microseconds.
 create function outlast.sweep(
@@ -71,6 +20,7 @@ declare
     v_tenants text[] := '{}';
     v_tasks text[] := '{}';
     v_more boolean := false;
+    v_error constant text := '{"code":"deadline_exceeded","message":"the task''s deadline passed"}';
 begin
     if not pg_try_advisory_xact_lock(hashtextextended('outlast.sweep', 0)) then
         return;
@@ -99,7 +49,7 @@ begin
     v_count := 0;
     v_sessions := array(select s.id from outlast.sessions s where s.lost_at is not null);
     for v_one in
-        select t.tenant, t.id as task, t.epoch, t.round, t.last_event, t.lane, l.session
+        select t.tenant, t.id as task, t.epoch, t.round, t.last_event, t.lane, t.cancelling, l.session
           from unnest(v_sessions) as s (id)
          cross join lateral (
                select l.tenant, l.task, l.epoch, l.session
@@ -112,6 +62,11 @@ begin
     loop
         v_count := v_count + 1;
         v_now := coalesce(p_now, outlast.clock_us());
+        if v_one.cancelling then
+            perform outlast.end_cancelled(v_one.tenant, v_one.task, v_one.epoch, v_one.last_event, v_now);
+            return query select 'lost', v_one.tenant, v_one.task, null::bigint;
+            continue;
+        end if;
         perform outlast.end_attempt(v_one.tenant, v_one.task, 'lost', v_now);
         insert into outlast.events (tenant, task, number, kind, epoch, data, at)
         values (v_one.tenant, v_one.task, v_one.last_event + 1, 'attempt.lost', v_one.epoch,
@@ -123,12 +78,10 @@ begin
                      order by a.epoch desc
                      limit p_max_deaths) a)
         then
-            perform outlast.fail_task(v_one.tenant, v_one.task, v_one.round, v_one.epoch, v_one.last_event + 2,
-                'crash_loop', 'the last ' || p_max_deaths || ' workers that ran this task died', v_now);
+            perform outlast.end_task(v_one.tenant, v_one.task, v_one.epoch, v_one.last_event + 1, 'failed',
+                '{"code":"crash_loop","message":"the last ' || p_max_deaths
+                || ' workers that ran this task died"}', '"code":"crash_loop",', v_now);
             return query select 'parked', v_one.tenant, v_one.task, null::bigint;
-            update outlast.tasks t
-               set state = 'failed', epoch = t.epoch + 1, last_event = t.last_event + 2
-             where t.tenant = v_one.tenant and t.id = v_one.task;
         else
             insert into outlast.queue (lane, tenant, task) values (v_one.lane, v_one.tenant, v_one.task);
             insert into outlast.events (tenant, task, number, kind, epoch, data, at)
@@ -145,7 +98,7 @@ begin
     v_count := 0;
     v_now := coalesce(p_now, outlast.clock_us());
     for v_one in
-        select t.tenant, t.id as task, t.state, t.epoch, t.round, t.last_event, t.lane
+        select t.tenant, t.id as task, t.state, t.epoch, t.last_event, t.lane, t.cancelling
           from outlast.timers m
           join outlast.tasks t on t.tenant = m.tenant and t.id = m.task
          where m.kind = 'deadline' and m.due_at <= v_now
@@ -160,44 +113,29 @@ begin
           where m.tenant = v_one.tenant and m.task = v_one.task and m.kind = 'deadline' and m.due_at <= v_now
             and (v_one.state <> 'running' or m.due_at <= v_now - p_grace);
         continue when not found or v_one.state not in ('queued', 'running', 'waiting');
-        if v_one.state = 'running' then
+        if v_one.cancelling then
+            perform outlast.end_cancelled(v_one.tenant, v_one.task, v_one.epoch, v_one.last_event, v_now);
+        elsif v_one.state = 'running' then
             perform outlast.end_attempt(v_one.tenant, v_one.task, 'failed', v_now);
             insert into outlast.events (tenant, task, number, kind, epoch, data, at)
             values (v_one.tenant, v_one.task, v_one.last_event + 1, 'attempt.failed', v_one.epoch, '{}', v_now);
-            perform outlast.fail_task(v_one.tenant, v_one.task, v_one.round, v_one.epoch, v_one.last_event + 2,
-                'deadline_exceeded', 'the task''s deadline passed', v_now);
-            update outlast.tasks t
-               set state = 'failed', epoch = t.epoch + 1, last_event = t.last_event + 2
-             where t.tenant = v_one.tenant and t.id = v_one.task;
+            perform outlast.end_task(v_one.tenant, v_one.task, v_one.epoch, v_one.last_event + 1, 'failed', v_error,
+                '"code":"deadline_exceeded",', v_now);
         else
             if v_one.state = 'queued' then
                 v_lanes := v_lanes || v_one.lane;
                 v_tenants := v_tenants || v_one.tenant;
                 v_tasks := v_tasks || v_one.task;
             end if;
-            perform outlast.fail_task(v_one.tenant, v_one.task, v_one.round, 0, v_one.last_event + 1,
-                'deadline_exceeded', 'the task''s deadline passed', v_now);
-            update outlast.tasks t
-               set state = 'failed', reason = null, last_event = t.last_event + 1
-             where t.tenant = v_one.tenant and t.id = v_one.task;
+            perform outlast.end_task(v_one.tenant, v_one.task, 0, v_one.last_event, 'failed', v_error,
+                '"code":"deadline_exceeded",', v_now);
         end if;
         return query select 'expired', v_one.tenant, v_one.task, null::bigint;
     end loop;
     v_more := v_more or v_count >= p_limit;
 
-    -- Their entries in the queue are mostly the oldest of their lanes. One that is not is found stale by a claim.
     if v_lanes <> '{}' then
-        delete from outlast.queue q
-         using (select distinct x.lane from unnest(v_lanes) as x (lane)) x
-         cross join lateral (
-               select e.lane, e.xid, e.seq, e.tenant, e.task
-                 from outlast.lanes l
-                 join outlast.queue e on e.lane = l.id and (e.xid, e.seq) >= (l.mark_xid, l.mark_seq)
-                where l.id = x.lane
-                order by e.xid, e.seq
-                limit 5000) e
-          join unnest(v_tenants, v_tasks) as t (tenant, task) on t.tenant = e.tenant and t.task = e.task
-         where q.lane = e.lane and q.xid = e.xid and q.seq = e.seq;
+        perform outlast.forget_entries(v_lanes, v_tenants, v_tasks);
     end if;
 
     v_count := 0;
@@ -279,7 +217,7 @@ begin
     perform from outlast.sessions s where s.id = p_session for update;
     update outlast.sessions s set fence = greatest(s.fence, p_fence) where s.id = p_session;
     for v_one in
-        select t.tenant, t.id as task, t.epoch, t.last_event, t.lane
+        select t.tenant, t.id as task, t.epoch, t.last_event, t.lane, t.cancelling
           from outlast.leases l
           join outlast.tasks t on t.tenant = l.tenant and t.id = l.task and t.state = 'running' and t.epoch = l.epoch
          where l.session = p_session
@@ -293,6 +231,11 @@ begin
         continue when not exists (select from outlast.leases l
                                    where l.session = p_session and l.tenant = v_one.tenant and l.task = v_one.task
                                      and l.epoch = v_one.epoch);
+        if v_one.cancelling then
+            perform outlast.end_cancelled(v_one.tenant, v_one.task, v_one.epoch, v_one.last_event, v_now);
+            return query select v_one.tenant, v_one.task;
+            continue;
+        end if;
         perform outlast.end_attempt(v_one.tenant, v_one.task, 'released', v_now);
         insert into outlast.queue (lane, tenant, task) values (v_one.lane, v_one.tenant, v_one.task);
         insert into outlast.events (tenant, task, number, kind, epoch, data, at)

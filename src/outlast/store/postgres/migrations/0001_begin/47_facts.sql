@@ -1,0 +1,37 @@
+-- Facts that reach a task: what every verb that posts one does to the head.
+--
+-- Lock order: the caller holds the head of each task; then rows of that task only.
+
+-- Raise the facts of a live task, whose events up to p_last the caller has written. A task that waits is queued, unless
+-- it has never begun (then its time lies ahead) or waits for an operator and p_operators is false; the worker of one
+-- that runs finds it among its news.
+create function outlast.raise_facts(
+    p_tenant text, p_task text, p_more integer, p_last bigint, p_operators boolean, p_now bigint,
+    out woken boolean, out told boolean
+) language plpgsql volatile as $$
+declare
+    v_head record;
+begin
+    select t.state, t.reason, t.epoch, t.facts, t.lane into v_head
+      from outlast.tasks t
+     where t.tenant = p_tenant and t.id = p_task;
+    woken := v_head.state = 'waiting' and v_head.epoch > 0 and (p_operators or v_head.reason <> 'operator');
+    told := v_head.state = 'running';
+    if woken then
+        insert into outlast.queue (lane, tenant, task) values (v_head.lane, p_tenant, p_task);
+        delete from outlast.timers m where m.tenant = p_tenant and m.task = p_task and m.kind = 'wake';
+        insert into outlast.events (tenant, task, number, kind, epoch, data, at)
+        values (p_tenant, p_task, p_last + 1, 'task.woken', 0, '{"reason":' || to_json(v_head.reason) || '}', p_now);
+    elsif told then
+        update outlast.leases l
+           set news = v_head.facts + p_more
+         where l.tenant = p_tenant and l.task = p_task;
+    end if;
+    update outlast.tasks t
+       set facts = t.facts + p_more,
+           last_event = case when woken then p_last + 1 else p_last end,
+           state = case when woken then 'queued' else t.state end,
+           reason = case when woken then null else t.reason end
+     where t.tenant = p_tenant and t.id = p_task;
+end
+$$;
