@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
-from typing import Any, Self, TypeVar, Unpack, overload
+from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
+from outlast import posting
 from outlast.approvals import Approvals, Rules
 from outlast.core import ids
 from outlast.core.durations import Duration, microseconds
 from outlast.core.retry import Backoff
 from outlast.engine.declaring import ToolOptions, tool_spec
+from outlast.engine.processes import check_importable
 from outlast.engine.registry import AgentSpec, Registry
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.signature import Signature
+from outlast.engine.steps import MARK, StepOptions
 from outlast.engine.worker import Worker
 from outlast.errors import (
     Busy,
@@ -28,6 +31,7 @@ from outlast.ledger import Operations, Pauses
 from outlast.opening import store_for
 from outlast.settings import Settings
 from outlast.store.contract import Store
+from outlast.store.posting import CancelReply, Posted
 from outlast.store.records import Submitted, TaskRef
 from outlast.store.rows import EventCursor, TaskFilter
 from outlast.streams.tail import Tail
@@ -58,6 +62,14 @@ class TaskHandle:
         """Wait for the task's end; see ``Outlast.result``."""
         return await self._app.result(self.id, tenant=self.tenant, timeout=timeout)
 
+    async def signal(self, name: str, data: Any = None, *, key: str | None = None) -> Posted:
+        """Send the task a signal; see ``Outlast.signal``."""
+        return await self._app.signal(self.id, name, data, key=key, tenant=self.tenant)
+
+    async def cancel(self, reason: str = "", *, by: str = "app") -> CancelReply:
+        """Cancel the task; see ``Outlast.cancel``."""
+        return await self._app.cancel(self.id, reason=reason, by=by, tenant=self.tenant)
+
     def events(self, after: int = 0) -> AsyncIterator[EventView]:
         """Follow the task's stream; see ``Outlast.events``."""
         return self._app.events(self.id, tenant=self.tenant, after=after)
@@ -67,10 +79,20 @@ class Outlast:
     """An app: its agents and tools, and a store to run them from.
 
     name: for people. database_url: where the store is; by default ``OUTLAST_DATABASE_URL``, or a SQLite file
-    in ``.outlast/``. store: a store made by the caller instead.
+    in ``.outlast/``. store: a store made by the caller instead. secret: what callbacks and links are signed
+    with, by default ``OUTLAST_SECRET``; all processes of an app need the same. public_url: where the API is
+    reached from outside, by default ``OUTLAST_PUBLIC_URL``.
     """
 
-    def __init__(self, name: str, *, database_url: str | None = None, store: Store | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        *,
+        database_url: str | None = None,
+        store: Store | None = None,
+        secret: str | None = None,
+        public_url: str | None = None,
+    ) -> None:
         self.name = ids.check_name(name, "app name")
         self.registry = Registry()
         self.operations = Operations(self)
@@ -79,6 +101,8 @@ class Outlast:
         self.rules = Rules(self)
         self._database_url = database_url
         self._store = store
+        self._secret = secret
+        self._public_url = public_url
         self._opened = False
         self._tail: Tail | None = None
         self._submitter: Submitter | None = None
@@ -153,7 +177,49 @@ class Outlast:
 
         return register if function is None else register(function)
 
+    def step(
+        self,
+        function: F | None = None,
+        *,
+        executor: Literal["thread", "process"] = "thread",
+        name: str | None = None,
+        timeout: Duration | None = None,
+    ) -> Any:
+        """Declare how a function runs as a step; it stays the function that it is.
+
+        executor: where it runs if it is sync; ``process``, sync or not, is a process of its own that is
+        killed when its attempt is cut, for code that computes for long. Such a function stands at the top of
+        a module, its arguments can be pickled. name, timeout: where ``task.step`` says nothing else. Raises
+        ConfigurationError.
+        """
+        if executor not in ("thread", "process"):
+            raise ConfigurationError(f"executor= is 'thread' or 'process', not {executor!r}")
+        options = StepOptions(
+            executor=executor,
+            name=None if name is None else ids.check_name(name, "step name"),
+            timeout_us=None if timeout is None else microseconds(timeout, what="timeout"),
+        )
+
+        def declare(target: F) -> F:
+            if executor == "process":
+                check_importable(target)
+            setattr(target, MARK, options)
+            return target
+
+        return declare if function is None else declare(function)
+
     # -- opening --------------------------------------------------------------------------------------------
+
+    @property
+    def secret(self) -> str:
+        """What callbacks and links are signed with; empty where none is set."""
+        return Settings().secret.get_secret_value() if self._secret is None else self._secret
+
+    @property
+    def public_url(self) -> str | None:
+        """Where the API is reached from outside, without a slash at the end; None where nobody said."""
+        url = self._public_url or Settings().public_url
+        return url.rstrip("/") or None
 
     @property
     def store(self) -> Store:
@@ -194,7 +260,11 @@ class Outlast:
 
     def worker(self, settings: WorkerSettings | None = None) -> Worker:
         """Make a worker of this app's agents; ``await worker.run()`` serves until ``worker.stop()``."""
-        return Worker(self.registry, self.store, settings)
+        return Worker(self.registry, self.store, settings, callback=self._callback)
+
+    def _callback(self, tenant: str, task: str, key: str) -> tuple[str, str | None]:
+        token, url = posting.callback_token(self.secret, tenant, task, key), self.public_url
+        return token, None if url is None else f"{url}/v1/callbacks/{token}"
 
     # -- tasks ----------------------------------------------------------------------------------------------
 
@@ -272,6 +342,42 @@ class Outlast:
         """List tasks, newest first. before: the id to go on below."""
         query = TaskFilter(tenant=tenant, state=state, agent=agent, before=before, limit=limit)
         return [TaskView.of(row) for row in await self.store.list_tasks(query)]
+
+    async def signal(
+        self,
+        task: str,
+        name: str,
+        data: Any = None,
+        *,
+        key: str | None = None,
+        tenant: str = DEFAULT_TENANT,
+    ) -> Posted:
+        """Send a task a signal; when this returns, it is stored, whether the task waits for it yet or not.
+
+        key: the same key with the same data is stored once. Raises the InvalidRequest family, TaskNotFound,
+        TaskEnded, SignalConflict (the key was used for other data), InboxFull, StoreUnavailable. Atomic;
+        idempotent by key.
+        """
+        return await posting.signal(self.store, tenant, task, name, data, key)
+
+    async def answer_callback(self, token: str, data: Any = None) -> Posted:
+        """Answer a callback by its token; the same answer again changes nothing.
+
+        Raises InvalidToken, SignalConflict (it was answered otherwise), TaskNotFound, TaskEnded.
+        """
+        return await posting.answer(self.store, self.secret, token, data)
+
+    async def cancel(
+        self, task: str, *, reason: str = "", by: str = "app", tenant: str = DEFAULT_TENANT
+    ) -> CancelReply:
+        """Cancel a task; what is answered agrees with how it ends.
+
+        ``cancelled``: it has ended. ``requested``: it runs, no new call starts from now on, and it ends as
+        cancelled as soon as what is under way has ended, within its worker's grace time. ``already``: it was
+        cancelled before. by: who wants it, for the audit trail. Raises TaskNotFound, and TaskEnded with the
+        state for a task that ended otherwise. Idempotent.
+        """
+        return await posting.cancel(self.store, tenant, task, reason, by)
 
     async def attempts(self, task: str, *, tenant: str = DEFAULT_TENANT) -> Sequence[AttemptView]:
         """List a task's attempts, oldest first."""

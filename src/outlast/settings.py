@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from pydantic import Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from outlast import clock
 
 DEFAULT_DATABASE_URL = "sqlite:///.outlast/outlast.db"
 
@@ -13,7 +18,9 @@ class Settings(BaseSettings):
 
     database_url: ``sqlite:///file.db`` or ``postgresql://…``. api_keys: comma-separated ``tenant:key`` pairs
     that the API accepts; with none set the API serves only loopback addresses, as tenant ``default``.
-    max_body_bytes: the largest request body. lease_s: see WorkerSettings.
+    max_body_bytes: the largest request body. lease_s: see WorkerSettings. secret: what callbacks and links
+    are signed with, at least 16 random characters, the same for all processes of an app. public_url: where
+    the API is reached from outside.
     """
 
     model_config = SettingsConfigDict(env_prefix="OUTLAST_", extra="ignore")
@@ -23,3 +30,19 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(default=2_000_000, ge=1_000)
     lease_s: float = Field(default=15.0, gt=0)
     slots: int = Field(default=100, ge=1)
+    secret: SecretStr = SecretStr("")
+    public_url: str = ""
+
+
+def local_secret(folder: Path) -> str:
+    """Answer the secret that is kept in a folder, for development; it is made on first use, for its owner's
+    eyes only."""
+    path = folder / "secret"
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with open(path, "x", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(f"{clock.random_bits(256):064x}")
+    except FileExistsError:
+        # Made before, or at this moment by another process of the same folder.
+        pass
+    return path.read_text().strip()

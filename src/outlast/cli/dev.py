@@ -23,7 +23,7 @@ from outlast.errors import OutlastError
 from outlast.observability import logs
 from outlast.server.app import create_app
 from outlast.server.serving import Server
-from outlast.settings import Settings
+from outlast.settings import Settings, local_secret
 
 LOOK_S: Final = 0.5
 """Seconds between looks at the files."""
@@ -51,6 +51,8 @@ async def dev(
     again = os.environ.pop(AGAIN, "") == "1"
     chosen = options.choose_database(database_url)
     logs.install(level="warning")
+    if not Settings().secret.get_secret_value():
+        os.environ["OUTLAST_SECRET"] = local_secret(Path(".outlast"))
     files = snapshot(Path.cwd())
     try:
         outlast = load_app(target or find_target())
@@ -65,7 +67,7 @@ async def dev(
     await outlast.open(migrate=True)
     settings = Settings()
     worker = outlast.worker(
-        WorkerSettings(name="dev", slots=settings.slots, lease_s=settings.lease_s, grace_s=3.0)
+        WorkerSettings(name="dev", slots=settings.slots, lease_s=settings.lease_s, grace_s=3.0, dev=True)
     )
 
     def stop() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 from uuid import UUID
@@ -16,9 +16,10 @@ from uuid import UUID
 from outlast import clock
 from outlast.core import ids
 from outlast.core.durations import Duration, microseconds
-from outlast.engine import effects, scopes, steps
-from outlast.engine.registry import ToolSpec
+from outlast.engine import asking, children, effects, racing, scopes, steps, waits
+from outlast.engine.registry import AgentSpec, ToolSpec
 from outlast.engine.run import Run
+from outlast.engine.watching import watched
 from outlast.errors import ConfigurationError, InvalidRequest
 
 T = TypeVar("T")
@@ -65,7 +66,15 @@ class TaskContext:
         at = self._run.claimed.deadline_at
         return None if at is None else datetime.fromtimestamp(at / 1_000_000, UTC)
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether a cancel stands: for code that runs long between two operations, such as a sync step."""
+        return self._run.interruption == "cancelled"
+
     # -- operations -----------------------------------------------------------------------------------------
+
+    def _operation(self, name: str, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        return watched(self._run, name, work) if self._run.host.settings.dev else work
 
     def step(
         self,
@@ -79,19 +88,23 @@ class TaskContext:
     ) -> Coroutine[Any, Any, Any]:
         """Run a local, repeatable function once and remember its result.
 
-        Sync functions run in threads. key: the step's identity where counting by name does not do. name: its
-        name where the function's own does not do. timeout: how long one run may take. Arguments and result
-        must have a JSON form; a declared return type comes back as that type. Raises StepFailed when the
-        function raised, now and on replay.
+        Sync functions run in threads, or in a process of their own where ``@app.step`` says so. key: the
+        step's identity where counting by name does not do. name: its name where the function's own does not
+        do. timeout: how long one run may take. Arguments and result must have a JSON form; a declared return
+        type comes back as that type. Raises StepFailed when the function raised, now and on replay.
 
         Guarantee: after the record is on disk the function is not run again; until then a crash runs it
         again.
         """
-        label = str(name or getattr(function, "__name__", ""))
+        declared = getattr(function, steps.MARK, None)
+        options = declared if isinstance(declared, steps.StepOptions) else steps.StepOptions()
+        label = str(name or options.name or getattr(function, "__name__", ""))
         if not _is_name(label):
             raise InvalidRequest(f"a step needs a plain name, and {label!r} is none: give it name=")
-        limit = None if timeout is None else microseconds(timeout, what="timeout") / 1_000_000
-        return steps.step(self._run, scopes.take(label, key), label, function, args, named, limit)
+        limit_us = options.timeout_us if timeout is None else microseconds(timeout, what="timeout")
+        limit = None if limit_us is None else limit_us / 1_000_000
+        key = scopes.take(label, key)
+        return self._operation(label, steps.step(self._run, key, label, function, args, named, limit))
 
     def call(
         self, tool: Any, /, *args: Any, key: str | None = None, **named: Any
@@ -106,20 +119,124 @@ class TaskContext:
         declared resend under the same key, or by a person, and the call returns only then.
         """
         spec = self._spec_of(tool)
-        return effects.call(self._run, scopes.take(spec.name, key), spec, args, named)
+        key = scopes.take(spec.name, key)
+        return self._operation(spec.name, effects.call(self._run, key, spec, args, named))
 
     def sleep(self, duration: Duration, *, key: str | None = None) -> Coroutine[Any, Any, None]:
         """Wait; a long wait holds no worker and survives every restart. duration: seconds, timedelta, or
         ``"3d"``."""
         us = microseconds(duration, what="sleep", zero=True)
-        return steps.sleep(self._run, scopes.take("sleep", key), us, None)
+        return self._operation("sleep", waits.sleep(self._run, scopes.take("sleep", key), us, None))
 
     def sleep_until(self, instant: datetime, *, key: str | None = None) -> Coroutine[Any, Any, None]:
         """Wait until an instant (with a time zone) of the database's clock."""
         if instant.tzinfo is None:
             raise InvalidRequest("sleep_until needs an instant with a time zone")
         at = (instant - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
-        return steps.sleep(self._run, scopes.take("sleep", key), None, at)
+        return self._operation("sleep", waits.sleep(self._run, scopes.take("sleep", key), None, at))
+
+    def wait(
+        self, signal: str, *, timeout: Duration | None = None, key: str | None = None
+    ) -> Coroutine[Any, Any, Any]:
+        """Wait for a signal of that name and answer its data; a long wait holds no worker.
+
+        Signals are taken in the order in which they were accepted, each by one wait; one that came before
+        the wait is found. timeout: how long, by the database's clock, from the first time that the wait was
+        recorded; zero looks once. Raises WaitTimeout, now as on every replay.
+        """
+        ids.check_name(signal, "signal name")
+        us = None if timeout is None else microseconds(timeout, what="timeout", zero=True)
+        return self._operation(signal, waits.wait(self._run, scopes.take(signal, key), signal, us))
+
+    def callback(
+        self, name: str, *, timeout: Duration | None = None, key: str | None = None
+    ) -> waits.Callback:
+        """Open a place that somebody outside can answer to, once: give its ``url`` or ``token`` away, then
+        await it.
+
+        timeout: how long the answer may take, counted from now. Raises ConfigurationError where the app has
+        no secret to sign with.
+        """
+        ids.check_name(name, "callback name")
+        us = None if timeout is None else microseconds(timeout, what="timeout")
+        return waits.Callback(self._run, scopes.take(name, key), name, us)
+
+    def ask(
+        self,
+        question: str,
+        *,
+        choices: Sequence[Any] | None = None,
+        form: Any = None,
+        to: Sequence[str] = (),
+        quorum: int = 1,
+        timeout: Duration | None = None,
+        key: str | None = None,
+    ) -> Coroutine[Any, Any, Any]:
+        """Ask a person and answer what they said; a long wait holds no worker.
+
+        choices: what may be answered. form: a Pydantic model, or any type, that the answer must fit; it comes
+        back as that type. to: roles of those who may answer, everybody who may decide by default. quorum: how
+        many have to agree. timeout: how long the answer may take. Raises ApprovalDenied when a person refuses
+        to answer, ApprovalExpired when nobody does in time, now as on every replay.
+        """
+        asked = asking.question(
+            question,
+            choices=choices,
+            form=form,
+            roles=tuple(to),
+            quorum=quorum,
+            timeout_us=None if timeout is None else microseconds(timeout, what="timeout"),
+        )
+        return self._operation("ask", asking.ask(self._run, scopes.take("ask", key), asked))
+
+    def spawn(
+        self,
+        agent: Callable[..., Any] | str,
+        input: Any = None,
+        *,
+        key: str | None = None,
+        detached: bool = False,
+        pool: str | None = None,
+        priority: int = 0,
+        deadline: Duration | None = None,
+        version: str | None = None,
+    ) -> children.Child:
+        """Start a child task; answers its handle at once. ``await child.result()`` waits for its end.
+
+        agent: the decorated function or its name. input: its parameters by name. detached: it goes on when
+        this task ends; otherwise it is cancelled then. deadline: how long after acceptance it must have
+        ended, never later than this task unless detached. Raises InvalidInput, AgentNotFound.
+
+        Guarantee: one child however often this task runs again; it is stored before this task ends well.
+        """
+        spec = self._agent_spec(agent, version)
+        if not -1000 <= priority <= 1000:
+            raise InvalidRequest("priority must be from -1000 to 1000")
+        options = children.Options(
+            detached=detached,
+            pool=None if pool is None else ids.check_name(pool, "pool"),
+            priority=priority,
+            deadline_us=None if deadline is None else microseconds(deadline, what="deadline"),
+            version=version,
+        )
+        return children.spawn(self._run, scopes.take(spec.name, key), spec, input, options)
+
+    def _agent_spec(self, agent: Callable[..., Any] | str, version: str | None) -> AgentSpec:
+        registry = self._run.host.registry
+        if isinstance(agent, str):
+            return registry.agent(agent, version)
+        for spec in registry.agents.values():
+            if spec.function is agent:
+                return spec if version is None else registry.agent(spec.name, version)
+        raise ConfigurationError(f"{agent!r} is not an agent of this app; register it with @app.agent")
+
+    def first(self, *branches: Awaitable[Any]) -> Coroutine[Any, Any, tuple[int, Any]]:
+        """Wait for the branch that ends first; answer its index and its value, the same on every replay.
+
+        The others are cut: their waits are over, their calls that are under way go on and are recorded, and
+        what they had not begun is not done. Raises what the first one raised.
+        """
+        return racing.first(self._run, scopes.take("first", None), branches)
 
     def emit(self, kind: str, data: Any = None, *, key: str | None = None) -> Coroutine[Any, Any, None]:
         """Append an event to the task's stream, once however often the function runs. kind: ``progress``,

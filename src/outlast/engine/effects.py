@@ -32,7 +32,7 @@ from outlast import clock, probes
 from outlast.core import canonical, retry, values
 from outlast.core.operation import changes_something
 from outlast.core.outcome import Failed, Outcome, Succeeded, Unknown
-from outlast.engine import approvals, guards, outcomes, settling
+from outlast.engine import approvals, guards, outcomes, racing, settling
 from outlast.engine.operation import HeldBack, Operation, business_key
 from outlast.engine.registry import ToolSpec
 from outlast.engine.run import Outpaced, Run, Wait
@@ -79,7 +79,13 @@ async def call(run: Run, key: str, tool: ToolSpec, args: tuple[Any, ...], named:
         )
         run.active += 1
         run.own(key, _perform(run, operation))
-    return tool.signature.restore(await run.join(key))
+    try:
+        result = await run.join(key)
+    except asyncio.CancelledError:
+        if racing.lost():
+            run.let_go(key)
+        raise
+    return tool.signature.restore(result)
 
 
 async def _perform(run: Run, operation: Operation) -> Any:
@@ -95,6 +101,10 @@ async def _perform(run: Run, operation: Operation) -> Any:
     except BatchRejected as error:
         run.unstorable(error)
         raise asyncio.CancelledError from None
+    except asyncio.CancelledError:
+        if operation.key in run.lost and operation.state == "planned" and not run.sealed:
+            guards.lose_race(run, operation)
+        raise
     finally:
         run.active -= 1
         run.touched = clock.monotonic()
@@ -103,6 +113,9 @@ async def _perform(run: Run, operation: Operation) -> Any:
 
 async def _attempts(run: Run, operation: Operation) -> Any:
     while True:
+        if operation.key in run.lost:
+            # What was under way when its race was lost has ended; there is no next attempt.
+            raise asyncio.CancelledError
         if operation.state in ("running", "unknown"):
             # An intent without an outcome: an earlier attempt's, or one that just ended as unknown.
             settled = await settling.settle(run, operation, pause_us=_pause_us(run, operation))
@@ -254,13 +267,16 @@ async def _body(run: Run, operation: Operation) -> Outcome:
         client=run.host.http_client,
     )
     limit = run.host.limits.within(timeout_s)
+    task = asyncio.current_task()
+    if not changes and task is not None:
+        run.cuts[operation.key] = task.cancel
     try:
         # Not every tool asks before it sends, so it is asked here as well.
         run.guard()
         with limit:
             result = await tool.function(tool_call, **operation.arguments)
     except asyncio.CancelledError as error:
-        # Only a run that is over cuts a call, and only after its grace time.
+        # Only a run that is over cuts a call, and one that changes something only after its grace time.
         return outcome_of_exception(error, began=tool_call.began, changes=changes)
     except KeyboardInterrupt:
         raise
@@ -269,6 +285,8 @@ async def _body(run: Run, operation: Operation) -> Outcome:
         if isinstance(error, TimeoutError) and limit.expired and tool_call.began and changes:
             return Unknown(reason="timeout", clue=f"no answer within {timeout_s:g} s")
         return _classified(error, tool_call, changes=changes)
+    finally:
+        run.cuts.pop(operation.key, None)
     return Succeeded(result=result)
 
 
@@ -326,6 +344,8 @@ async def _wait(run: Run, operation: Operation, held: HeldBack) -> None:
     if held.reason == "reconciliation":
         await _wait_for_settlement(run, operation)
         return
+    if held.wait_s is not None and held.wait_s <= 0:
+        return
     run.active -= 1
     due = None if held.wait_s is None else clock.monotonic() + held.wait_s
     try:
@@ -344,9 +364,10 @@ async def _wait_for_settlement(run: Run, operation: Operation) -> None:
     run.active -= 1
     try:
         while True:
-            wait = Wait(reason="reconciliation", due=None, stored=True)
-            await run.wait_for_news(operation.key, wait, None)
+            seen = run.facts
             if await settling.moved_on(run, operation):
                 raise Outpaced(f"operation {operation.key} was settled")
+            wait = Wait(reason="reconciliation", due=None, stored=True)
+            await run.wait_for_news(operation.key, wait, None, since=seen)
     finally:
         run.active += 1

@@ -16,7 +16,7 @@ from typing import Any
 
 from outlast.core import ids, values
 from outlast.core.outcome import Succeeded
-from outlast.engine import settling
+from outlast.engine import racing, settling
 from outlast.engine.operation import HeldBack, Operation
 from outlast.engine.run import Run
 from outlast.engine.wording import event, failure, text_of
@@ -94,6 +94,12 @@ async def refuse(
     error = failure(code, message, reason=reason, retryable=False)
     _record(run, operation, "failed", None, error, "operation.failed", reason=reason)
     return HeldBack(why=message, wait_s=0.0)
+
+
+def lose_race(run: Run, operation: Operation) -> None:
+    """End a call that was not made since another branch of its race was first."""
+    error = failure(racing.LOST, "another branch was first; it was not made", retryable=False)
+    _record(run, operation, "failed", None, error, "operation.failed", reason=racing.LOST)
 
 
 async def _answer_first(run: Run, operation: Operation, holder: KeyHolder) -> HeldBack | Succeeded:

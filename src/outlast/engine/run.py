@@ -5,18 +5,22 @@ Purpose: run the agent's function from the top under one lease, and bring it to 
 Identity: (tenant, task, epoch).
 
 State: *open* (operations may be made), then *sealed* (every further operation raises CancelledError and
-writes nothing). A run is sealed by the first interruption: lost, suspended, expired, drained, outpaced
-(somebody else settled one of its operations), mismatched, unstorable.
+writes nothing). A run is sealed by the first interruption: lost, suspended, cancelled, expired, drained,
+outpaced (somebody else settled one of its operations), mismatched, unstorable.
+
+Facts: a run knows how far it has heard what was posted for its task, and says so when it suspends. It counts
+a fact as heard only after it has read what was posted, so that no wake-up is lost in between.
 
 What is fenced: everything it writes goes through the journal under its epoch.
 
 Failure by failure: the lease is lost: the coroutine is cancelled, calls already sent are left to answer,
 their answers become evidence. A wait is all that is left: after ``linger_s`` of quiet the lease is given
-back, then the coroutine is cancelled. The deadline passes or the worker drains: calls under way get
-``grace_s``; what is still open then is unknown and stays in the ledger.
+back, then the coroutine is cancelled. A cancel stands, the deadline passes or the worker drains: calls under
+way get ``grace_s``, but for those that change nothing and steps in processes, which a cancel and a deadline
+cut at once; what is still open then is unknown and stays in the ledger. Agent code that does not end when it
+is cancelled is left behind: the attempt ends on time without it, and it keeps its slot until it returns.
 
-Not covered: agent code that swallows cancellation and never returns keeps its coroutine, but nothing that it
-does can be written or sent.
+Not covered: code that was left behind goes on computing, but nothing that it does can be written or sent.
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ from outlast.core.operation import OperationKind, OperationState
 from outlast.core.transitions import WAITING_REASONS
 from outlast.engine import scopes
 from outlast.engine.finding import Inquiries
+from outlast.engine.inbox import Inbox
 from outlast.engine.journal import Journal
 from outlast.engine.limits import Limits
 from outlast.engine.registry import AgentSpec, Registry
@@ -47,6 +52,7 @@ from outlast.errors import (
 )
 from outlast.store.approving import ApprovalRow
 from outlast.store.contract import BatchRejected, Store
+from outlast.store.posting import News
 from outlast.store.records import (
     AppendEvents,
     Claimed,
@@ -63,6 +69,14 @@ Interruption = Literal[
 ]
 
 
+CUTS_AT_ONCE = ("lost", "cancelled", "expired")
+"""What cuts harmless work at once, instead of letting it end."""
+LEAST_S = 0.25
+"""What agent code that was cancelled gets at least, to unwind, where no grace time is left."""
+NEVER_US = 36_500 * 86_400_000_000
+"""A hundred years: a wait that only news can end."""
+
+
 class Outpaced(Exception):
     """The ledger moved on under a lease that still stands: begin again from what is on disk."""
 
@@ -77,6 +91,8 @@ class Host(Protocol):
     store: Store
     inquiries: Inquiries
     limits: Limits
+    nursery: Any
+    """Submits children and reads their ends; see ``children.Nursery``."""
     draining: bool
     grace_ends: float | None
     """When the time to let calls end is over, once the worker leaves; by the monotonic clock."""
@@ -87,6 +103,16 @@ class Host(Protocol):
 
     async def in_thread(self, function: Callable[[], T]) -> T:
         """Call a blocking function without blocking the loop."""
+        ...
+
+    async def in_process(
+        self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
+    ) -> str:
+        """Call a function in a process of its own; answer its result as JSON text."""
+        ...
+
+    def callback(self, tenant: str, task: str, key: str) -> tuple[str, str | None]:
+        """Answer the token of a callback, and its URL if the app knows where it is served."""
         ...
 
     def http_client(self) -> Any:
@@ -105,11 +131,18 @@ class Host(Protocol):
         """Watch over a call that outlives its run."""
         ...
 
+    def warn_once(self, about: str, advice: str) -> None:
+        """Tell developers something, the first time that it is seen in this process."""
+        ...
+
 
 @dataclass(slots=True)
 class Wait:
-    """An open wait. due: monotonic second at which it ends by itself, if it does. stored: a timer on
-    record."""
+    """An open wait.
+
+    reason: one of the reasons for which tasks wait. due: monotonic second at which it ends by itself, if it
+    does. stored: a timer on record.
+    """
 
     reason: str
     due: float | None
@@ -148,13 +181,26 @@ class Run:
             (row.key, row.number): row for row in loaded.approvals
         }
         """Questions that its operations asked, by operation and number."""
+        self.inbox = Inbox(claimed.facts, loaded.inbox, loaded.operations)
+        """Signals and children's ends that were read and not taken."""
         self._posted: set[asyncio.Event] = set()
+        self._reads = self._read = 0
+        self.cuts: dict[str, Callable[[], object]] = {}
+        """How to cut, at once, what is under way and changes nothing outside."""
+        self.lost: set[str] = set()
+        """Calls whose race was won by another branch: they are not tried again."""
+        self.children: dict[str, Any] = {}
+        """Children spawned in this attempt, by operation key; see ``children.Spawned``."""
+        self.promises: dict[str, asyncio.Future[None]] = {}
+        """What the agent has begun and an ending waits for: children on their way to be accepted."""
         self.active = 0
         self.touched = clock.monotonic()
         self._main: asyncio.Task[Any] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._linger: asyncio.TimerHandle | None = None
-        self._suspending: asyncio.Task[None] | None = None
+        self._overdue: asyncio.TimerHandle | None = None
+        self._cut_at: float | None = None
+        self._closing: asyncio.Task[None] | None = None
 
     # -- the fence ------------------------------------------------------------------------------------------
 
@@ -234,16 +280,47 @@ class Run:
 
     # -- what is posted from outside ------------------------------------------------------------------------
 
+    async def hear(self, news: News) -> None:
+        """Take in that something was posted: read it, then wake whoever waits. Raises StoreUnavailable."""
+        if self.ended or self.interruption == "lost":
+            return
+        if news.cancelling:
+            self.interrupt("cancelled", "a cancel stands")
+            return
+        if news.facts <= self.facts:
+            return
+        await self.read_inbox()
+        if self._reads:
+            await self.read_approvals()
+        # Only now: a suspension before this would not have seen what was posted.
+        self.facts = max(self.facts, news.facts)
+        for posted in self._posted:
+            posted.set()
+
+    async def read_inbox(self) -> None:
+        """Read what was posted since the inbox was read last. Raises StoreUnavailable."""
+        self.inbox.add(await self.host.store.read_inbox(self.tenant, self.task, self.inbox.seen))
+
     async def read_approvals(self) -> None:
         """Read again what people have said of this task's questions."""
+        self._reads += 1
+        number = self._reads
         rows = await self.host.insist(lambda: self.host.store.read_approvals(self.tenant, self.task))
-        self.approvals = {(row.key, row.number): row for row in rows}
+        # An answer that comes after that of a later question may be older than it.
+        if number > self._read:
+            self._read = number
+            self.approvals = {(row.key, row.number): row for row in rows}
 
-    async def wait_for_news(self, key: str, wait: Wait, seconds: float | None) -> bool:
+    async def wait_for_news(
+        self, key: str, wait: Wait, seconds: float | None, *, since: int | None = None
+    ) -> bool:
         """Wait until something was posted for the task, or for so many seconds; answer whether it was.
 
-        Whoever calls has just looked, without an await since, so that nothing can slip in between.
+        since: the run's facts before the caller looked for the last time. Left out by callers that have
+        looked without an await since, so that nothing can slip in between.
         """
+        if since is not None and self.facts > since:
+            return True
         posted = asyncio.Event()
         self._posted.add(posted)
         self.begin_wait(key, wait)
@@ -269,12 +346,43 @@ class Run:
         self._stop_timers()
         if kind == "lost":
             self.host.journal.forget(self)
-        for key, task in self.open.items():
+        elif kind != "suspended":
+            self._arm_overdue()
+        if kind in CUTS_AT_ONCE:
+            for cut in list(self.cuts.values()):
+                cut()
+        for key, task in list(self.open.items()):
             if key not in self.critical:
                 task.cancel()
         # Once the agent has returned there is nothing left to cut, only an ending to bring to disk.
         if kind != "suspended" and self._main is not None and not self.returned:
             self._main.cancel()
+
+    def _arm_overdue(self) -> None:
+        """Give what is under way its time to end, the agent's own code included."""
+        self._cut_at = clock.monotonic() + self._grace_s()
+        if not self.returned:
+            loop = asyncio.get_running_loop()
+            self._overdue = loop.call_later(max(self._grace_s(), LEAST_S), self._leave_behind)
+
+    def _grace_s(self) -> float:
+        grace_s = self.host.settings.grace_s
+        if self.host.grace_ends is not None:
+            # The worker leaves, and has waited for them already.
+            grace_s = min(grace_s, max(0.0, self.host.grace_ends - clock.monotonic()))
+        return grace_s
+
+    def _leave_behind(self) -> None:
+        """End the attempt without its agent's code, which did not end when it was cancelled."""
+        self._overdue = None
+        if self.returned or self._closing is not None:
+            return
+        self.host.warn_once(
+            f"agent {self.spec.name} did not end when it was cancelled; its attempts end without it",
+            "let CancelledError through, and look at task.cancelled in loops that run long",
+        )
+        self._closing = asyncio.get_running_loop().create_task(self._finish(None))
+        self.host.straggle(self._closing)
 
     def _arm_deadline(self) -> None:
         if self.claimed.deadline_at is None:
@@ -286,7 +394,7 @@ class Run:
         )
 
     def _stop_timers(self) -> None:
-        for handle in (self._deadline, self._linger):
+        for handle in (self._deadline, self._linger, self._overdue):
             if handle is not None:
                 handle.cancel()
 
@@ -320,14 +428,18 @@ class Run:
         self._linger = None
         if self.sealed or not self.waits or self.active:
             return
-        if self.touched != touched:
+        if self.touched != touched or self._stirred() or self.inbox.settle_absent():
             self.quiet()
             return
         # What it waits for is taken before the waiting operations are cancelled.
         ending = self._suspension()
         self.interrupt("suspended")
-        self._suspending = asyncio.get_running_loop().create_task(self._suspend(ending))
-        self.host.straggle(self._suspending)
+        self._closing = asyncio.get_running_loop().create_task(self._suspend(ending))
+        self.host.straggle(self._closing)
+
+    def _stirred(self) -> bool:
+        """Whether something was heard, and whoever waited for it has not gone on yet."""
+        return bool(self.inbox.handed) or any(posted.is_set() for posted in self._posted)
 
     def _suspension(self) -> EndAttempt:
         reasons = {wait.reason for wait in self.waits.values()}
@@ -365,6 +477,16 @@ class Run:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._joined.setdefault(key, []).append(future)
         return future
+
+    def let_go(self, key: str) -> None:
+        """Leave an open operation alone, since its race is lost: what is under way ends and is recorded, what
+        is not is not begun any more."""
+        if any(not future.done() for future in self._joined.get(key, ())):
+            return
+        self.lost.add(key)
+        task = self.open.get(key)
+        if task is not None and key not in self.critical:
+            task.cancel()
 
     def _closed(self, key: str, task: asyncio.Task[Any]) -> None:
         self.open.pop(key, None)
@@ -442,19 +564,22 @@ class Run:
             self._main.uncancel()
 
     async def _finish(self, ending: EndAttempt | None) -> None:
-        if self._suspending is not None:
+        if self._closing is not None and self._closing is not asyncio.current_task():
             # The agent may be out of its waits before that is on disk, and it may yet be refused.
-            await asyncio.wait({self._suspending})
-        if self.interruption in ("lost", "suspended"):
+            await asyncio.wait({self._closing})
+        if self.ended or self.interruption in ("lost", "suspended"):
             return
+        if self.interruption is None and self.promises:
+            await asyncio.wait(set(self.promises.values()))
         await self._drain_calls()
         if self.interruption == "lost":
             return
-        if ending is None or self.interruption == "unstorable":
+        if ending is None or self.interruption is not None:
             ending = self._interrupted()
         probes.reach("worker.before_end")
-        self.leaving = True
-        self.host.make_room()
+        if self.returned:
+            self.leaving = True
+            self.host.make_room()
         try:
             await self._end(ending)
         except BatchRejected as error:
@@ -467,12 +592,22 @@ class Run:
                 return EndAttempt(attempt_end="released", task_state="queued", facts=self.facts)
             case "expired":
                 return self._failed(DeadlineExceeded.code, self.detail, retryable=False)
+            case "cancelled":
+                # The reason is on record with the cancel, and the store says it.
+                return EndAttempt(
+                    attempt_end="cancelled",
+                    task_state="cancelled",
+                    facts=self.facts,
+                    error=failure("cancelled", self.detail),
+                )
             case "mismatched":
                 return EndAttempt(
                     attempt_end="suspended",
                     task_state="waiting",
                     reason="operator",
                     facts=self.facts,
+                    # Not by the timers of its operations: it would come to the same end again and again.
+                    wake_in_us=NEVER_US,
                     events=(event("log", level="error", message=self.detail),),
                 )
             case _:
@@ -486,10 +621,9 @@ class Run:
             if key not in self.critical:
                 task.cancel()
         if calls:
-            grace_s = self.host.settings.grace_s
-            if self.host.grace_ends is not None:
-                # The worker leaves, and has waited for them already.
-                grace_s = min(grace_s, max(0.0, self.host.grace_ends - clock.monotonic()))
+            grace_s = self._grace_s()
+            if self._cut_at is not None:
+                grace_s = min(grace_s, max(0.0, self._cut_at - clock.monotonic()))
             _, late = await asyncio.wait(calls, timeout=grace_s)
             for task in late:
                 task.cancel()

@@ -1,4 +1,4 @@
-"""Operations that stay inside: steps, recorded readings, events and timers. None of them needs an intent.
+"""Operations that stay inside: steps, recorded readings and events. None of them needs an intent.
 
 Purpose: what was computed once is not computed again; a finished operation answers from the journal.
 
@@ -16,16 +16,17 @@ import contextvars
 import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from types import CodeType
-from typing import Any, NoReturn, get_type_hints
+from typing import Any, Literal, NoReturn, get_type_hints
 
 from pydantic import TypeAdapter
 
 from outlast import clock
 from outlast.core import canonical, values
-from outlast.core.operation import OperationKind
 from outlast.engine import scopes
-from outlast.engine.run import Run, Wait
+from outlast.engine.processes import StepRaised
+from outlast.engine.run import Run
 from outlast.engine.wording import event, failure, text_of
 from outlast.errors import (
     AmbiguousOperation,
@@ -38,6 +39,19 @@ from outlast.errors import (
     ToolFailed,
 )
 from outlast.store.records import NewEvent, OperationRow, RecordOperation
+
+MARK = "__outlast_step__"
+"""Attribute of a function that declares how it runs as a step."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepOptions:
+    """How a function runs as a step. name, timeout_us: where the call says nothing else."""
+
+    executor: Literal["thread", "process"] = "thread"
+    name: str | None = None
+    timeout_us: int | None = None
+
 
 _NO_ARGUMENTS: dict[str, str] = {}
 _returns: dict[CodeType, TypeAdapter[Any] | None] = {}
@@ -116,6 +130,25 @@ def recorded(run: Run, row: OperationRow) -> Any:
     )
 
 
+def in_process(function: Callable[..., Any]) -> bool:
+    """Answer whether a step's function declares that it runs in a process of its own."""
+    options = getattr(function, MARK, None)
+    return isinstance(options, StepOptions) and options.executor == "process"
+
+
+async def _in_process(
+    run: Run, key: str, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
+) -> str:
+    """Run a step in a process, which is killed as soon as its attempt is cut."""
+    work = asyncio.get_running_loop().create_task(run.host.in_process(function, args, named))
+    run.cuts[key] = work.cancel
+    try:
+        return await work
+    finally:
+        run.cuts.pop(key, None)
+        work.cancel()
+
+
 async def step(
     run: Run,
     key: str,
@@ -132,7 +165,7 @@ async def step(
     if row is not None and row.state in ("succeeded", "failed"):
         return _restore(function, recorded(run, row))
     if key in run.stepping:
-        raise _under_way(key)
+        raise under_way(key)
     run.stepping.add(key)
     run.active += 1
     position = row.position if row is not None else run.next_position()
@@ -141,19 +174,26 @@ async def step(
         await run.host.journal.room()
         with scopes.Inside(scopes.Scope(path=f"{key}/", owner=asyncio.current_task())):
             with limit or nullcontext():
-                if inspect.iscoroutinefunction(function):
-                    result = await function(*args, **named)
+                if in_process(function):
+                    text = await _in_process(run, key, function, args, named)
+                    plain = values.decode(text)
                 else:
-                    context = contextvars.copy_context()
-                    result = await run.host.in_thread(lambda: context.run(function, *args, **named))
-                    if inspect.isawaitable(result):
-                        result = await result
-        plain = values.normalise(result)
-        text = values.encode(plain, what=f"the result of step {name}")
+                    if inspect.iscoroutinefunction(function):
+                        result = await function(*args, **named)
+                    else:
+                        context = contextvars.copy_context()
+                        result = await run.host.in_thread(lambda: context.run(function, *args, **named))
+                        if inspect.isawaitable(result):
+                            result = await result
+                    plain = values.normalise(result)
+                    text = values.encode(plain, what=f"the result of step {name}")
     except InvalidRequest as error:
         _fail(run, key, position, name, request, ResultUnstorable.code, str(error), error, retryable=False)
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise
+    except StepRaised as error:
+        text = f"{error.name}: {error}" if str(error) else error.name
+        _fail(run, key, position, name, request, StepFailed.code, text, error, retryable=True)
     # A step may raise anything; each kind is a recorded failure of the step, and the agent decides.
     except BaseException as error:
         text = text_of(error)
@@ -183,7 +223,8 @@ async def step(
     return _restore(function, plain)
 
 
-def _under_way(key: str) -> AmbiguousOperation:
+def under_way(key: str) -> AmbiguousOperation:
+    """Say that an operation is made a second time while it goes on."""
     return AmbiguousOperation(f"operation key {key!r} is under way already; give each call a key of its own")
 
 
@@ -202,7 +243,7 @@ def _fail(
     """Record a failed step and raise what the agent sees, now as on every replay."""
     if run.sealed:
         raise asyncio.CancelledError
-    reason = type(error).__name__
+    reason = error.name if isinstance(error, StepRaised) else type(error).__name__
     record = RecordOperation(
         key=key,
         position=position,
@@ -264,56 +305,3 @@ async def emit(run: Run, key: str, kind: str, data: Any) -> None:
         )
     )
     await run.host.journal.room()
-
-
-async def sleep(run: Run, key: str, due_in_us: int | None, due_at: int | None) -> None:
-    """Wait for a recorded timer; long ones give up the slot and the lease."""
-    run.check()
-    kind: OperationKind = "timer"
-    request = canonical.fingerprint(
-        kind, "sleep", {"in": due_in_us, "at": None if due_at is None else str(due_at)}
-    )
-    row = known(run, key, kind, "sleep", request)
-    if key in run.waits:
-        raise _under_way(key)
-    now = run.host.session.database_now()
-    if row is not None:
-        if row.state == "succeeded":
-            return
-        left_us = (row.due_at or now) - now
-        position = row.position
-    else:
-        left_us = due_in_us if due_in_us is not None else (due_at or now) - now
-        position = run.next_position()
-        run.append(
-            RecordOperation(
-                key=key,
-                position=position,
-                kind=kind,
-                name="sleep",
-                state="running",
-                request=request,
-                due_in_us=due_in_us,
-                due_at=due_at,
-                events=(event("operation.started", operation=key, kind=kind, name="sleep"),),
-            )
-        )
-    left = max(0.0, left_us / 1_000_000)
-    run.begin_wait(key, Wait(reason="timer", due=clock.monotonic() + left, stored=True))
-    try:
-        await asyncio.sleep(left)
-    finally:
-        run.end_wait(key)
-    run.check()
-    run.append(
-        RecordOperation(
-            key=key,
-            position=position,
-            kind=kind,
-            name="sleep",
-            state="succeeded",
-            request=request,
-            events=(event("operation.succeeded", operation=key, kind=kind, name="sleep"),),
-        )
-    )
-    run.remember(key, position, kind, "sleep", "succeeded", request)

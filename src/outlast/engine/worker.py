@@ -18,23 +18,28 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import orjson
 
 from outlast import clock, probes, telemetry
+from outlast.core import values
+from outlast.engine.children import Nursery
 from outlast.engine.context import TaskContext, tool_spec_of
 from outlast.engine.finding import Inquiries
+from outlast.engine.hearing import Hearing
 from outlast.engine.housekeeping import sweeper
+from outlast.engine.housekeeping.delivering import keep_delivering
 from outlast.engine.housekeeping.settler import Settler
 from outlast.engine.journal import Journal
 from outlast.engine.limits import Limits
+from outlast.engine.processes import Processes
 from outlast.engine.registry import Registry
 from outlast.engine.run import Run
 from outlast.engine.session import Session
 from outlast.engine.settings import WorkerSettings
-from outlast.errors import StoreUnavailable
+from outlast.errors import ConfigurationError, StoreUnavailable
 from outlast.store.contract import Store
 from outlast.store.records import (
     Claimed,
@@ -56,18 +61,32 @@ CUT_S = 5.0
 class Worker:
     """Run tasks of a registry's agents from a store."""
 
-    def __init__(self, registry: Registry, store: Store, settings: WorkerSettings | None = None) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        store: Store,
+        settings: WorkerSettings | None = None,
+        *,
+        callback: Callable[[str, str, str], tuple[str, str | None]] | None = None,
+    ) -> None:
         self.settings = settings or WorkerSettings()
         self.registry = registry
         self.store = store
         self.draining = False
         self.grace_ends: float | None = None
         self.runs: dict[Run, asyncio.Task[None]] = {}
+        self.busy = asyncio.Event()
+        self._of_task: dict[tuple[str, str], Run] = {}
         self.session = Session(store, self.settings, self._session_lost)
         # Named after the session, so that the writer's row goes when the session is retired.
         self.journal = Journal(store, self.settings, f"{self.session.id}/journal")
         self.inquiries = Inquiries()
         self.limits = Limits()
+        self.nursery = Nursery(self)
+        self.processes = Processes(self.settings.processes)
+        self._callback = callback
+        self._warned: set[str] = set()
+        self._strays = 0
         self._spec_of = tool_spec_of(registry.tools)
         self._config = registry.configuration()
         self._slot_free = asyncio.Event()
@@ -93,7 +112,60 @@ class Worker:
             self._threads = ThreadPoolExecutor(
                 max_workers=min(64, self.settings.slots), thread_name_prefix="outlast-step"
             )
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function)
+        work = self._threads.submit(function)
+        try:
+            return await asyncio.wrap_future(work)
+        except asyncio.CancelledError:
+            if not work.cancel() and not work.done():
+                self._stray(work)
+            raise
+
+    def _stray(self, work: Future[Any]) -> None:
+        """Count a thread that nobody waits for any more, and that cannot be stopped, until it returns."""
+        loop = asyncio.get_running_loop()
+        self._strays += 1
+        telemetry.emit(
+            telemetry.Warned(
+                about="a sync step was cut and its thread runs on; it takes a slot until it returns",
+                advice='bound its time in itself, or let it run in a process: @app.step(executor="process")',
+            )
+        )
+
+        def back() -> None:
+            self._strays -= 1
+            self._slot_free.set()
+
+        def returned(_: Future[Any]) -> None:
+            # The worker may be gone, and its loop with it.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(back)
+
+        work.add_done_callback(returned)
+
+    async def in_process(
+        self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
+    ) -> str:
+        """Call a function in a process of its own, or in place under a simulation; answer its result as JSON
+        text."""
+        if clock.seams().inline:
+            return values.encode(values.normalise(function(*args, **named)))
+        return await self.processes.run(function, args, named)
+
+    def callback(self, tenant: str, task: str, key: str) -> tuple[str, str | None]:
+        """Answer the token and the URL of a callback. Raises ConfigurationError without a secret."""
+        if self._callback is None:
+            raise ConfigurationError("this worker cannot make callbacks: make it with app.worker()")
+        return self._callback(tenant, task, key)
+
+    def run_of(self, tenant: str, task: str) -> Run | None:
+        """Answer the run of a task in this process."""
+        return self._of_task.get((tenant, task))
+
+    def warn_once(self, about: str, advice: str) -> None:
+        """Tell developers something, the first time that it is seen in this process."""
+        if about not in self._warned:
+            self._warned.add(about)
+            telemetry.emit(telemetry.Warned(about=about, advice=advice))
 
     def http_client(self) -> Any:
         """The HTTP client that all tool calls of this process share."""
@@ -158,6 +230,8 @@ class Worker:
             duties.append(asyncio.create_task(self.session.keep()))
             duties.append(asyncio.create_task(sweeper.keep_sweeping(self.store, self.settings)))
             duties.append(asyncio.create_task(Settler(self).keep()))
+            duties.append(asyncio.create_task(Hearing(self).keep()))
+            duties.append(asyncio.create_task(keep_delivering(self.store, self.settings)))
             claiming = asyncio.create_task(self._claim(pools, serves))
             duties.append(claiming)
             done, _ = await asyncio.wait({*duties, journal}, return_when=asyncio.FIRST_COMPLETED)
@@ -172,6 +246,7 @@ class Worker:
             await asyncio.gather(*duties, journal, return_exceptions=True)
             await self.session.close()
             self.limits.close()
+            await self.processes.close()
             if self._client is not None:
                 await self._client.aclose()
             if self._threads is not None:
@@ -196,6 +271,7 @@ class Worker:
             # Tasks that only wait for their ending to reach the disk hold no slot, so that the next ones are
             # claimed meanwhile; there are never more of them than slots.
             free = self.settings.slots - len(self.runs) + min(self._leaving, self.settings.slots)
+            free -= self._strays
             if free <= 0:
                 self._slot_free.clear()
                 await self._slot_free.wait()
@@ -267,12 +343,18 @@ class Worker:
         context = TaskContext(run, self._spec_of)
         task = asyncio.get_running_loop().create_task(run.execute(context))
         self.runs[run] = task
+        self._of_task[run.tenant, run.task] = run
+        self.busy.set()
         task.add_done_callback(lambda done: self._finished(run, done))
         if session != self.session.id:
             run.interrupt("lost", "the session ended before the task began")
 
     def _finished(self, run: Run, task: asyncio.Task[None]) -> None:
         self.runs.pop(run, None)
+        if self._of_task.get((run.tenant, run.task)) is run:
+            del self._of_task[run.tenant, run.task]
+        if not self.runs:
+            self.busy.clear()
         self._leaving -= run.leaving
         self._slot_free.set()
         if run.interruption == "lost":

@@ -1,0 +1,548 @@
+"""Child tasks: on their parent's record first, then accepted as tasks, then waited for.
+
+Purpose: a task can have work done by others, thousands at a time, and have their ends as results of its own
+operations.
+
+Identity: the operation's key; the child's task id is made of its parent's id and that key, so that the same
+spawn makes the same child however often the parent runs.
+
+State: running from its record on; succeeded, or failed (``child_failed``, ``child_cancelled``), once the
+parent has taken its end. A parent that never asks for the result leaves it running.
+
+What is fenced: a child is accepted only while its parent runs under this epoch and no cancel stands. The
+record of its end is written under the parent's epoch and consumes what the end has posted.
+
+Failure by failure: killed after the record: the next attempt sees that the child is not there and submits it.
+The answer of a submit is lost: submitted again, and recognised by its id. Refused, since the parent's lease
+has passed or a cancel stands: the parent learns which, and ends accordingly. The child ends while its parent
+is away: its end lies in the parent's inbox. An end's result is copied into the parent's record, so that a
+replay does not depend on the child.
+
+Not covered: a child that an operator runs again after its parent has taken its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+from outlast import probes
+from outlast.core import canonical, ids, values
+from outlast.core.durations import Duration, microseconds
+from outlast.engine import racing, scopes
+from outlast.engine.registry import AgentSpec
+from outlast.engine.run import Run
+from outlast.engine.steps import known, recorded
+from outlast.engine.waits import Waiting, on_disk, until
+from outlast.engine.wording import MAX_ERROR_TEXT, event, failure
+from outlast.errors import ChildCancelled, ChildFailed, InvalidKey, InvalidRequest
+from outlast.store.contract import Store
+from outlast.store.posting import Cancel
+from outlast.store.records import (
+    ANY_VERSION,
+    InboxRow,
+    OperationRow,
+    Parent,
+    RecordOperation,
+    Submission,
+    Submitted,
+    TaskRef,
+)
+from outlast.store.rows import TaskRow
+
+T = TypeVar("T")
+GROUP: Final = 1_000
+READ: Final = 200
+"""Children whose ends are read at once; each may have a result of a megabyte."""
+FINAL: Final = ("succeeded", "failed", "cancelled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a parent asks of a child besides its input. version: None for whatever a worker serves."""
+
+    detached: bool = False
+    pool: str | None = None
+    priority: int = 0
+    deadline_us: int | None = None
+    version: str | None = None
+
+
+def child_id(parent: str, key: str) -> str:
+    """Make the id of the child that a parent's operation spawns; it sorts next to its parent."""
+    digest = hashlib.sha256(f"{parent}\n{key}".encode()).digest()
+    try:
+        made_ms = ids.unix_ms_of(parent)
+    except InvalidKey:
+        made_ms = 0
+    return ids.new_id(ids.TASK, made_ms, int.from_bytes(digest[:10]) >> 6)
+
+
+class Child:
+    """A child task, at once; whether it is accepted yet is another question.
+
+    id: of its task. Awaiting it answers its result.
+    """
+
+    def __init__(self, run: Run, key: str, spec: AgentSpec) -> None:
+        self.id = child_id(run.task, key)
+        self.key = key
+        self._run = run
+        self._spec = spec
+        self._calls = 0
+
+    def __repr__(self) -> str:
+        return f"Child({self.id!r}, agent={self._spec.name!r})"
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._result(None, None).__await__()
+
+    def accepted(self) -> Coroutine[Any, Any, None]:
+        """Wait until the child is stored as a task."""
+        return self._accepted()
+
+    def result(self, timeout: Duration | None = None) -> Coroutine[Any, Any, Any]:
+        """Wait for the child's end and answer its result.
+
+        timeout: how long, by the database's clock; recorded. Raises ChildFailed, ChildCancelled, WaitTimeout,
+        now as on every replay. After a WaitTimeout the child goes on, and may be asked for again.
+        """
+        if timeout is None:
+            return self._result(None, None)
+        timeout_us = microseconds(timeout, what="timeout", zero=True)
+        return self._result(scopes.take(f"{self._spec.name}.timeout", None), timeout_us)
+
+    def cancel(self, reason: str = "") -> Coroutine[Any, Any, None]:
+        """Cancel the child; one that has ended stays as it is."""
+        return self._cancel(reason)
+
+    async def _accepted(self) -> None:
+        self._run.check()
+        promise = self._run.promises.get(self.key)
+        if promise is not None:
+            await asyncio.wait({promise})
+            self._run.check()
+
+    async def _cancel(self, reason: str) -> None:
+        run = self._run
+        await self._accepted()
+        row = run.rows.get(self.key)
+        if row is not None and row.state in ("succeeded", "failed"):
+            return
+        request = Cancel(tenant=run.tenant, task=self.id, by="parent", reason=reason[:MAX_ERROR_TEXT])
+        await _busily(run, lambda: run.host.store.cancel([request]))
+
+    async def _result(self, timer_key: str | None, timeout_us: int | None) -> Any:
+        run = self._run
+        run.check()
+        timer, due_at = None, None
+        if timer_key is not None:
+            timer, due_at = self._timer(timer_key)
+        row = run.rows.get(self.key)
+        if row is None or row.state not in ("succeeded", "failed"):
+            await self._accepted()
+            if timer is not None and due_at is None and timeout_us:
+                await on_disk(run, timer.begun(timeout_us))
+                due_at = run.host.session.database_now() + timeout_us
+            # Without any time it looks once.
+            row = await self._ended(timer, due_at if timer is None else due_at or 0)
+        if timer is not None and due_at is not None:
+            # It came in time, so that nothing is to wake the task for it any more.
+            timer.record(run, "succeeded")
+        return self._spec.signature.restore(recorded(run, row))
+
+    def _timer(self, key: str) -> tuple[_Timer, int | None]:
+        """Answer the time limit of a wait for the result, and when it is over, if that is on record."""
+        run = self._run
+        request = canonical.fingerprint("timer", "result", {"child": self.id})
+        row = known(run, key, "timer", "result", request)
+        if row is not None and row.state in ("succeeded", "failed"):
+            recorded(run, row)
+        position = row.position if row is not None else run.next_position()
+        timer = _Timer(kind="timer", name="result", key=key, position=position, request=request)
+        return timer, None if row is None or row.state != "running" else row.due_at
+
+    async def _ended(self, timer: _Timer | None, due_at: int | None) -> OperationRow:
+        """Wait for the child's end, and take it; answer the operation as it is recorded."""
+        run, key = self._run, self.key
+        while True:
+            arrived = run.inbox.next_end(key)
+            try:
+                await self._arrival(arrived, timer, due_at)
+                run.check()
+                row = run.rows.get(key)
+                if row is not None and row.state in ("succeeded", "failed"):
+                    return row
+                # One of those who wait takes it; its end is read and recorded whoever of them is cut.
+                if key not in run.open:
+                    run.own(key, self._take(arrived.result()))
+                await run.join(key)
+            except asyncio.CancelledError:
+                if timer is not None and racing.lost() and not run.sealed:
+                    timer.lose(run)
+                raise
+            finally:
+                run.inbox.got(arrived)
+
+    async def _arrival(
+        self, arrived: asyncio.Future[InboxRow], timer: _Timer | None, due_at: int | None
+    ) -> None:
+        run = self._run
+        self._calls += 1
+        name = f"{self.key}!{self._calls}"
+        while not arrived.done():
+            left_us = None if due_at is None else due_at - run.host.session.database_now()
+            if left_us is not None and left_us <= 0 and timer is not None:
+                await _busily(run, run.read_inbox)
+                if not arrived.done():
+                    timer.time_out(run, f"child {self.id} did not end in time")
+                break
+            await until(run, name, "child", arrived, left_us)
+        if timer is not None and due_at and arrived.result().at > due_at:
+            timer.time_out(run, f"child {self.id} did not end in time")
+
+    async def _take(self, end: InboxRow) -> None:
+        """Read how a child ended, and put it on its parent's record."""
+        run = self._run
+        run.active += 1
+        try:
+            row = await run.host.nursery.read(TaskRef(tenant=run.tenant, task=self.id))
+            run.check()
+            if row is not None and row.state not in FINAL:
+                # An operator runs it again: there will be another end.
+                run.inbox.forget_end(self.key)
+                return
+            probes.reach("waits.before_take")
+            self._record(end, row)
+        finally:
+            run.active -= 1
+            run.quiet()
+
+    def _record(self, end: InboxRow, row: TaskRow | None) -> None:
+        run, operation = self._run, self._run.children[self.key]
+        result, error = (None, _failure(self.id, row)) if row is None or row.error else (row.result, None)
+        state: Any = "succeeded" if error is None else "failed"
+        run.append(
+            RecordOperation(
+                key=self.key,
+                position=operation.position,
+                kind="child",
+                name=self._spec.name,
+                state=state,
+                request=operation.request,
+                arguments=operation.arguments,
+                result=result,
+                error=error,
+                takes=(end.number,),
+                events=(
+                    event(
+                        f"operation.{state}",
+                        operation=self.key,
+                        kind="child",
+                        name=self._spec.name,
+                        child=self.id,
+                    ),
+                ),
+            )
+        )
+        run.remember(
+            self.key,
+            operation.position,
+            "child",
+            self._spec.name,
+            state,
+            operation.request,
+            result,
+            error,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Timer(Waiting):
+    """The time limit of a wait for a child's result."""
+
+    def begun(self, timeout_us: int) -> RecordOperation:
+        """Make the record that it runs."""
+        return RecordOperation(
+            key=self.key,
+            position=self.position,
+            kind=self.kind,
+            name=self.name,
+            state="running",
+            request=self.request,
+            due_in_us=timeout_us,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spawned:
+    """A child's operation as its parent has it on record, or is about to."""
+
+    child: Child
+    position: int
+    request: str
+    arguments: str
+
+
+def _failure(child: str, row: TaskRow | None) -> str:
+    if row is None:
+        return failure(ChildFailed.code, f"child {child} is gone", reason="gone", retryable=False)
+    said = values.decode(row.error or "{}")
+    message = f"child {child} {'was cancelled' if row.state == 'cancelled' else 'failed'}"
+    if said.get("message"):
+        message += f": {said['message']}"
+    code = ChildCancelled.code if row.state == "cancelled" else ChildFailed.code
+    return failure(code, message, reason=str(said.get("code", code)), retryable=False)
+
+
+def spawn(run: Run, key: str, spec: AgentSpec, given: Any, options: Options) -> Child:
+    """Spawn a child, or find the one that this operation spawned before. Raises InvalidInput."""
+    run.check()
+    plain = values.normalise({} if given is None else given)
+    if not isinstance(plain, dict):
+        raise InvalidRequest(f"the input of agent {spec.name} must be an object of its parameters by name")
+    spec.signature.check(plain)
+    text = values.encode(plain, what="input")
+    request = canonical.fingerprint(
+        "child", spec.name, {"input": plain, "version": options.version, "detached": options.detached}
+    )
+    row = known(run, key, "child", spec.name, request)
+    before = run.children.get(key)
+    if before is not None:
+        known_child: Child = before.child
+        return known_child
+    child = Child(run, key, spec)
+    position = row.position if row is not None else run.next_position()
+    spawned = Spawned(child=child, position=position, request=request, arguments=text)
+    run.children[key] = spawned
+    if row is not None and (row.state != "running" or run.inbox.end_of(key) is not None):
+        return child
+    promise = _promise(run, key)
+    submission = _submission(run, spawned, spec, options)
+    if row is not None:
+        run.host.nursery.accept(run, submission, promise, perhaps_there=True)
+        return child
+
+    def told(refused: str | None, error: Exception | None) -> None:
+        if error is not None:
+            promise.cancel()
+        else:
+            run.host.nursery.accept(run, submission, promise)
+
+    run.host.journal.append(run, _begun(spawned, spec), told)
+    return child
+
+
+def _begun(spawned: Spawned, spec: AgentSpec) -> RecordOperation:
+    key = spawned.child.key
+    return RecordOperation(
+        key=key,
+        position=spawned.position,
+        kind="child",
+        name=spec.name,
+        state="running",
+        request=spawned.request,
+        arguments=spawned.arguments,
+        events=(
+            event("operation.started", operation=key, kind="child", name=spec.name, child=spawned.child.id),
+        ),
+    )
+
+
+def _promise(run: Run, key: str) -> asyncio.Future[None]:
+    """Keep the run from resting, and its ending from overtaking, until the child is accepted."""
+    promise: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def over(_: asyncio.Future[None]) -> None:
+        run.promises.pop(key, None)
+        run.active -= 1
+        run.quiet()
+
+    run.promises[key] = promise
+    run.active += 1
+    promise.add_done_callback(over)
+    return promise
+
+
+def _submission(run: Run, spawned: Spawned, spec: AgentSpec, options: Options) -> Submission:
+    deadline_us = spec.deadline_us if options.deadline_us is None else options.deadline_us
+    left_s = run.remaining_s()
+    if left_s is not None and not options.detached:
+        # What is done for a task is never later than the task.
+        left_us = max(1, int(left_s * 1_000_000))
+        deadline_us = left_us if deadline_us is None else min(deadline_us, left_us)
+    return Submission(
+        tenant=run.tenant,
+        task=spawned.child.id,
+        key=None,
+        request_digest="",
+        agent=spec.name,
+        version=ANY_VERSION if options.version is None else options.version,
+        pool=spec.pool if options.pool is None else options.pool,
+        priority=options.priority,
+        input=spawned.arguments,
+        user=run.loaded.user,
+        deadline_us=deadline_us,
+        trace=run.loaded.trace,
+        parent=Parent(task=run.task, epoch=run.epoch, key=spawned.child.key, detached=options.detached),
+    )
+
+
+async def _busily(run: Run, work: Callable[[], Awaitable[Any]]) -> None:
+    run.active += 1
+    try:
+        await run.host.insist(work)
+    finally:
+        run.active -= 1
+        run.quiet()
+    run.check()
+
+
+# -- for all runs of a process -----------------------------------------------------------------------------
+
+
+class Host(Protocol):
+    """What the nursery needs of the worker."""
+
+    store: Store
+
+    async def insist(self, work: Callable[[], Awaitable[T]]) -> T:
+        """Ask the store, again and again while it is away."""
+        ...
+
+    def straggle(self, task: asyncio.Task[Any]) -> None:
+        """Watch over work that outlives its run."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Newborn:
+    run: Run
+    submission: Submission
+    promise: asyncio.Future[None]
+    perhaps_there: bool
+
+
+class Nursery:
+    """Submits children and reads their ends, many at a time; while one batch is under way the next
+    collects."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._newborn: list[_Newborn] = []
+        self._asked: dict[TaskRef, list[asyncio.Future[TaskRow | None]]] = {}
+        self._submitting: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
+
+    def accept(
+        self, run: Run, submission: Submission, promise: asyncio.Future[None], *, perhaps_there: bool = False
+    ) -> None:
+        """Have a child accepted whose record is on disk. perhaps_there: an earlier attempt may have done
+        it."""
+        if promise.done():
+            return
+        self._newborn.append(
+            _Newborn(run=run, submission=submission, promise=promise, perhaps_there=perhaps_there)
+        )
+        if self._submitting is None or self._submitting.done():
+            self._submitting = asyncio.get_running_loop().create_task(self._submit())
+            self._host.straggle(self._submitting)
+
+    async def read(self, ref: TaskRef) -> TaskRow | None:
+        """Read a task, together with whatever else is read now; None when there is none."""
+        future: asyncio.Future[TaskRow | None] = asyncio.get_running_loop().create_future()
+        self._asked.setdefault(ref, []).append(future)
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.get_running_loop().create_task(self._read())
+            self._host.straggle(self._reading)
+        return await future
+
+    async def _submit(self) -> None:
+        # Children that are spawned in this turn of the loop join the first group.
+        await asyncio.sleep(0)
+        while self._newborn:
+            group, self._newborn = self._newborn[:GROUP], self._newborn[GROUP:]
+            try:
+                await self._submit_group(group)
+            # A fault of the group is its parents' to know: they would wait for ever.
+            except Exception as error:
+                for one in group:
+                    _settle(one.promise, cancel=True)
+                    one.run.unstorable(error)
+
+    async def _submit_group(self, group: list[_Newborn]) -> None:
+        group = await self._not_there(group)
+        if not group:
+            return
+        probes.reach("children.before_submit")
+        batch = [one.submission for one in group]
+        answers: list[Submitted] = await self._host.insist(lambda: self._host.store.submit(batch))
+        probes.reach("children.after_submit")
+        for one, answer in zip(group, answers, strict=True):
+            if answer.kind == "accepted":
+                _settle(one.promise)
+            elif answer.kind == "stale":
+                await self._refused(one)
+            else:
+                raise ValueError(f"a child without a key was answered {answer.kind}")
+
+    async def _not_there(self, group: list[_Newborn]) -> list[_Newborn]:
+        """Leave out those that an earlier attempt had submitted."""
+        doubtful = [one for one in group if one.perhaps_there]
+        if not doubtful:
+            return group
+        refs = [TaskRef(tenant=one.run.tenant, task=one.submission.task) for one in doubtful]
+        there: set[TaskRef] = set()
+        for start in range(0, len(refs), READ):
+            part = refs[start : start + READ]
+            rows = await self._host.insist(lambda part=part: self._host.store.read_tasks(part))  # type: ignore[misc]
+            there |= {TaskRef(tenant=row.tenant, task=row.task) for row in rows}
+        left = []
+        for one in group:
+            if TaskRef(tenant=one.run.tenant, task=one.submission.task) in there:
+                _settle(one.promise)
+            else:
+                left.append(one)
+        return left
+
+    async def _refused(self, one: _Newborn) -> None:
+        """A parent may not have children any more: since it is cancelled, or since it is somebody else's."""
+        run = one.run
+        ref = TaskRef(tenant=run.tenant, task=run.task)
+        rows = await self._host.insist(lambda: self._host.store.read_tasks([ref]))
+        if rows and rows[0].cancelling and rows[0].epoch == run.epoch:
+            run.interrupt("cancelled", "a cancel stands")
+        else:
+            run.interrupt("lost", "another worker holds the task")
+        _settle(one.promise, cancel=True)
+
+    async def _read(self) -> None:
+        await asyncio.sleep(0)
+        while self._asked:
+            refs = list(self._asked)[:READ]
+            futures = {ref: self._asked.pop(ref) for ref in refs}
+            try:
+                rows = await self._host.insist(lambda refs=refs: self._host.store.read_tasks(refs))  # type: ignore[misc]
+            # Whoever asked gets the fault, whatever it is, and the next group goes on.
+            except Exception as error:
+                for future in (one for each in futures.values() for one in each):
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            found = {TaskRef(tenant=row.tenant, task=row.task): row for row in rows}
+            for ref, waiting in futures.items():
+                for future in waiting:
+                    if not future.done():
+                        future.set_result(found.get(ref))
+
+
+def _settle(promise: asyncio.Future[None], *, cancel: bool = False) -> None:
+    if promise.done():
+        return
+    if cancel:
+        promise.cancel()
+    else:
+        promise.set_result(None)

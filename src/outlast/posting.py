@@ -1,0 +1,74 @@
+"""What reaches a task from outside: signals, answers to callbacks, a cancel."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from outlast import clock, tokens
+from outlast.core import canonical, ids, values
+from outlast.engine.waits import CALLBACK
+from outlast.errors import InboxFull, InvalidKey, InvalidRequest, SignalConflict, TaskEnded, TaskNotFound
+from outlast.store.contract import Store
+from outlast.store.posting import Cancel, CancelReply, Posted, Signal
+
+MAX_REASON: Final = 2_000
+ANSWER: Final = "answer"
+"""Key of a callback's only signal."""
+
+
+async def signal(store: Store, tenant: str, task: str, name: str, data: Any, key: str | None) -> Posted:
+    """Put a signal before a task. Raises the InvalidRequest family, TaskNotFound, TaskEnded, SignalConflict,
+    InboxFull."""
+    ids.check_name(name, "signal name")
+    if name.startswith(CALLBACK):
+        raise InvalidKey(f"signal names that begin with {CALLBACK!r} are for callbacks")
+    return await _post(store, tenant, task, name, data, key)
+
+
+async def answer(store: Store, secret: str, token: str, data: Any) -> Posted:
+    """Answer a callback; the same answer again is the first one again. Raises InvalidToken, else as
+    ``signal`` does."""
+    parts = tokens.read(secret, "callback", token, now=clock.unix_us())
+    tenant, task, key = parts
+    return await _post(store, tenant, task, CALLBACK + key, data, ANSWER)
+
+
+def callback_token(secret: str, tenant: str, task: str, key: str) -> str:
+    """Make the token of a callback: the same on every replay, good for as long as the task lives."""
+    return tokens.sign(secret, "callback", (tenant, task, key))
+
+
+async def _post(store: Store, tenant: str, task: str, name: str, data: Any, key: str | None) -> Posted:
+    plain = values.normalise(data)
+    text = values.encode(plain, what=f"the data of signal {name}")
+    if key is not None:
+        ids.check_key(key, "signal key")
+    digest = "" if key is None else canonical.digest(plain)
+    (posted,) = await store.post(
+        [Signal(tenant=tenant, task=task, name=name, data=text, digest=digest, key=key)]
+    )
+    match posted.kind:
+        case "not_found":
+            raise TaskNotFound(f"no task {task} in tenant {tenant}")
+        case "ended":
+            raise TaskEnded(f"task {task} has ended: {posted.state}", state=posted.state)
+        case "conflict":
+            raise SignalConflict(f"signal {name} with key {key!r} was sent to task {task} with other data")
+        case "full":
+            raise InboxFull(f"too many signals lie before task {task} that it has not taken")
+    return posted
+
+
+async def cancel(store: Store, tenant: str, task: str, reason: str, by: str) -> CancelReply:
+    """Cancel a task. Raises TaskNotFound, TaskEnded for one that ended otherwise."""
+    if len(reason) > MAX_REASON:
+        raise InvalidRequest(f"a reason has at most {MAX_REASON} characters", pointer="/reason")
+    # What cannot be stored as text is refused here, by name.
+    values.encode(reason, what="the reason")
+    who = f"person:{ids.check_key(by, 'by')}"
+    (reply,) = await store.cancel([Cancel(tenant=tenant, task=task, by=who, reason=reason)])
+    if reply.kind == "not_found":
+        raise TaskNotFound(f"no task {task} in tenant {tenant}")
+    if reply.kind == "ended":
+        raise TaskEnded(f"task {task} has ended before: {reply.state}", state=reply.state)
+    return reply
