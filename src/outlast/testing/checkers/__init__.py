@@ -1,0 +1,89 @@
+"""What must be true of a store at any moment, as functions over a dump of it.
+
+Each checker looks at one promise and answers the violations it sees, named by tenant, task and operation.
+``check_all`` asks every one. They read ``await store.dump()`` and, where the outside is the judge, the log of
+the Recorder; they share no code with the stores, so that a fault there cannot hide itself here.
+
+What is not here yet comes with its part: decisions, acknowledged cancels, undo, limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from outlast.testing.checkers.operations import (
+    business_keys_follow_their_operations,
+    effects_are_accounted_for,
+    intent_before_call_before_outcome,
+    unknowns_are_queued,
+)
+from outlast.testing.checkers.rows import (
+    events_are_dense,
+    every_row_has_one_tenant,
+    leases_have_living_sessions,
+    only_the_current_epoch_writes,
+    results_never_change,
+)
+from outlast.testing.checkers.seen import Call, Checker, Dump, Evidence, Violation, calls_of, name_of
+from outlast.testing.checkers.tasks import (
+    accepted_is_stored,
+    announced_together,
+    every_live_task_goes_on,
+    final_states_stand,
+    one_task_per_key,
+    quiet_is_quiet,
+)
+
+__all__ = ["CHECKERS", "Call", "Dump", "Evidence", "Violation", "calls_of", "check_all"]
+
+CHECKERS: dict[str, Checker] = {
+    checker.__name__: checker
+    for checker in (
+        accepted_is_stored,
+        announced_together,
+        one_task_per_key,
+        only_the_current_epoch_writes,
+        final_states_stand,
+        results_never_change,
+        intent_before_call_before_outcome,
+        effects_are_accounted_for,
+        unknowns_are_queued,
+        business_keys_follow_their_operations,
+        events_are_dense,
+        leases_have_living_sessions,
+        every_row_has_one_tenant,
+        every_live_task_goes_on,
+        quiet_is_quiet,
+    )
+}
+"""Every checker by name."""
+
+
+def check_all(
+    dump: Dump,
+    *,
+    accepted: Iterable[Any] | None = None,
+    recorder: Iterable[Any] | None = None,
+    tools: Collection[str] | None = None,
+    published: Iterable[tuple[str, str, str]] | None = None,
+    earlier: Dump | None = None,
+    quiet: bool = False,
+) -> list[Violation]:
+    """Ask every checker; answer every violation, none for a store that keeps its promises.
+
+    accepted: what was acknowledged, as (tenant, task) or anything that has both (a Submission, a TaskRef).
+    recorder: the other side's log, as ``calls_of`` takes it; see ``Evidence`` for the rest.
+    """
+    seen = Evidence(
+        dump=dump,
+        accepted=None if accepted is None else frozenset(name_of(one) for one in accepted),
+        calls=None if recorder is None else tuple(calls_of(recorder)),
+        tools=tools,
+        published=None if published is None else frozenset(published),
+        earlier=earlier,
+        quiet=quiet,
+    )
+    return [
+        Violation(promise=name, text=text) for name, checker in CHECKERS.items() for text in checker(seen)
+    ]

@@ -1,0 +1,123 @@
+"""Checkers of the ledger: intent, call, outcome; effects outside; what is unknown; business keys."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from outlast.core.operation import changes_something
+from outlast.testing.checkers.seen import Evidence, by_operation_id, operation_of, where
+
+
+def intent_before_call_before_outcome(seen: Evidence) -> Iterator[str]:
+    """The intent is on disk before the call, and an outcome belongs to its attempt."""
+    for row in seen.rows("operations"):
+        sent = row["attempt"] > 0
+        if sent != (row["intent_at"] is not None) or sent != (row["first_intent_at"] is not None):
+            yield f"{where(row)}: has {row['attempt']} attempts and intents at {row['intent_at']}"
+            continue
+        calls = row["kind"] in ("tool", "model", "compensation")
+        if calls and not sent and row["state"] in ("running", "unknown"):
+            yield f"{where(row)}: is {row['state']} without an intent"
+        if sent:
+            if row["effect"] is None or row["decision"] is None or row["deadline_at"] is None:
+                yield f"{where(row)}: was sent without an effect class, a decision or a deadline"
+            if row["first_intent_at"] > row["intent_at"] or row["created_at"] > row["first_intent_at"]:
+                yield f"{where(row)}: its first intent is not the first"
+            if row["ended_at"] is not None and row["ended_at"] < row["intent_at"]:
+                yield f"{where(row)}: ended before its intent"
+            if row["turn"] < row["attempt"]:
+                yield f"{where(row)}: has made {row['attempt']} attempts in {row['turn']} turns"
+        ended = row["state"] in ("succeeded", "failed")
+        if row["state"] != "unknown" and ended != (row["ended_at"] is not None):
+            yield f"{where(row)}: is {row['state']} and has ended at {row['ended_at']}"
+    operations = by_operation_id(seen)
+    for call in seen.calls or ():
+        if call.key is not None and not any(row["attempt"] > 0 for row in operations[call.key]):
+            yield f"operation {call.key}: was called, and no intent of it is on disk"
+
+
+def effects_are_accounted_for(seen: Evidence) -> Iterator[str]:
+    """Per key: what succeeded <= effects at the outside <= that + what is open; one key, one request."""
+    if seen.calls is None:
+        return
+    effects: dict[str, set[str]] = defaultdict(set)
+    requests: dict[str, set[str]] = defaultdict(set)
+    for call in seen.calls:
+        if call.key is None:
+            if call.effect_id is not None:
+                yield f"effect {call.effect_id}: was made without a key"
+            continue
+        if call.effect_id is not None:
+            effects[call.key].add(call.effect_id)
+        if call.fingerprint is not None and call.method not in ("GET", "HEAD"):
+            requests[call.key].add(call.fingerprint)
+    for key, different in requests.items():
+        if len(different) > 1:
+            yield f"operation {key}: {len(different)} different requests were sent under its key"
+    operations = by_operation_id(seen)
+    for key, rows in operations.items():
+        judged = [
+            row
+            for row in rows
+            if row["kind"] in ("tool", "compensation")
+            and row["effect"] is not None
+            and changes_something(row["effect"])
+            and (seen.tools is None or row["name"] in seen.tools)
+        ]
+        if not judged:
+            continue
+        done = sum(row["state"] == "succeeded" for row in judged)
+        maybe = sum(row["state"] in ("unknown", "running") for row in judged)
+        if not done <= len(effects[key]) <= done + maybe:
+            states = sorted(row["state"] for row in judged)
+            yield f"operation {key}: is {', '.join(states)}, and has {len(effects[key])} effects outside"
+    for key in effects.keys() - operations.keys():
+        yield f"operation {key}: has an effect outside and is not in the ledger"
+
+
+def unknowns_are_queued(seen: Evidence) -> Iterator[str]:
+    """Every unknown is in the reconciliation queue, and nothing else is."""
+    unknown = {operation_of(row) for row in seen.rows("operations") if row["state"] == "unknown"}
+    queued = {operation_of(row) for row in seen.rows("unsettled")}
+    for name in sorted(unknown - queued):
+        yield f"{where(name)}: is unknown and not in the reconciliation queue"
+    for name in sorted(queued - unknown):
+        yield f"{where(name)}: is in the reconciliation queue and not unknown"
+    for row in seen.rows("unsettled"):
+        if not 0 <= row["unusable"] <= row["asked"]:
+            yield f"{where(row)}: {row['unusable']} of {row['asked']} questions brought no evidence"
+
+
+def business_keys_follow_their_operations(seen: Evidence) -> Iterator[str]:
+    """A key that is held is held by a call that may still be made or have its effect; one that is done, by a
+    success.
+
+    What runs does hold its key, and no operation has two.
+    """
+    ledger = {operation_of(row): row for row in seen.rows("operations")}
+    names = [(row["tenant"], row["tool"], row["value"]) for row in seen.rows("business_keys")]
+    for (tenant, tool, value), count in Counter(names).items():
+        if count > 1:
+            yield f"tenant {tenant}: the key {value!r} of {tool} is there {count} times"
+    for name, count in Counter(operation_of(row) for row in seen.rows("business_keys")).items():
+        if count > 1:
+            yield f"{where(name)}: has {count} business keys"
+    for row in seen.rows("business_keys"):
+        owner = ledger.get(operation_of(row))
+        allowed = ("planned", "running", "unknown") if row["state"] == "held" else ("succeeded",)
+        what = f"the key {row['value']!r} of {row['tool']}"
+        if owner is None:
+            yield f"{where(row)}: has {what} and is not in the ledger"
+            continue
+        if owner["state"] not in allowed:
+            yield f"{where(row)}: is {owner['state']}, and {what} is {row['state']}"
+        if owner["business_key"] != row["value"]:
+            yield f"{where(row)}: has {what}, and says that its own is {owner['business_key']!r}"
+        if (row["state"] == "done") != (row["until_at"] is not None):
+            yield f"{where(row)}: {what} is {row['state']} until {row['until_at']}"
+    held = {operation_of(row) for row in seen.rows("business_keys") if row["state"] == "held"}
+    for name, row in ledger.items():
+        # An unknown may have had it and lost it: when evidence contradicts a failure, another may hold it.
+        if row["state"] == "running" and row["business_key"] is not None and name not in held:
+            yield f"{where(name)}: is running and does not hold its business key"
