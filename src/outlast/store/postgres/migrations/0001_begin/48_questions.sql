@@ -4,7 +4,7 @@
 -- compared equal (p_ok) are written.
 
 -- Write the questions of one wave of a flush, and expire those whose time is over. Answers what comes of each entry:
--- an event that it says (before its own), a refusal by name, or that it is a repeat and says nothing at all.
+-- an event that it says (after its own), a refusal by name, or that it is a repeat and says nothing at all.
 create function outlast.write_questions(
     p_rare json, p_wave integer, p_ok boolean[], p_epoch bigint[], p_now bigint
 ) returns table (place bigint, what text, kind text, data text) language plpgsql volatile as $$

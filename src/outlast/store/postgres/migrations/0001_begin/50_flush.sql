@@ -300,6 +300,7 @@ begin
                  where h_ok[x.place >> 20] and x.wave = v_wave
                    and o.tenant = x.tenant and o.task = x.task and o.key = x.key
                    and o.attempt = x.attempt and o.turn = x.turn and o.state in ('running', 'unknown')
+                   and (o.state = 'running' or x.state <> 'planned')
                 returning x.place, o.tenant, o.task, o.key, o.state, o.business_key
             ), opened as (
                 insert into outlast.unsettled as u (tenant, task, key, since, ask_at, sender_gone)
@@ -703,7 +704,7 @@ begin
          where x.state in ('succeeded', 'failed', 'cancelled');
     end if;
 
-    -- What questions say comes before the events of their own entries; a repeat says nothing.
+    -- What questions say comes behind the events of their own entries; a repeat says nothing.
     if q_place <> '{}' then
         select coalesce(array_agg(v.place order by v.place, v.later, v.ord), '{}'),
                array_agg(v.tenant order by v.place, v.later, v.ord),
@@ -711,13 +712,13 @@ begin
                array_agg(v.kind order by v.place, v.later, v.ord),
                array_agg(v.data order by v.place, v.later, v.ord)
           into v_place, v_tenant, v_task, v_kind, v_data
-          from (select v.place, v.tenant, v.task, v.kind, v.data, v.ord, true as later
+          from (select v.place, v.tenant, v.task, v.kind, v.data, v.ord, false as later
                   from unnest(v_place, v_tenant, v_task, v_kind, v_data) with ordinality
                        as v (place, tenant, task, kind, data, ord)
                  where not exists (select from unnest(q_place, q_what) as q (place, what)
                                     where q.place = v.place and q.what = 'silent')
                  union all
-                select q.place, h_tenant[q.place >> 20], h_task[q.place >> 20], q.kind, q.data, q.ord, false
+                select q.place, h_tenant[q.place >> 20], h_task[q.place >> 20], q.kind, q.data, q.ord, true
                   from unnest(q_place, q_what, q_kind, q_data) with ordinality as q (place, what, kind, data, ord)
                  where q.what = 'says') v;
     end if;

@@ -68,11 +68,6 @@ begin
           from outlast.tasks t
          where t.tenant = v_item.tenant and t.id = v_item.task;
         v_live := v_head.state in ('queued', 'running', 'waiting');
-        if v_item.verdict = 'send_again' and not v_live then
-            -- A task that is over sends nothing.
-            v_kinds[v_item.place] := 'conflict';
-            continue;
-        end if;
 
         v_state := case v_item.verdict when 'happened' then 'succeeded' when 'did_not_happen' then 'failed'
                                        when 'send_again' then 'unknown' end;
@@ -91,9 +86,10 @@ begin
          where o.tenant = v_item.tenant and o.task = v_item.task and o.key = v_item.key and o.turn = v_op.turn
            and o.state = 'unknown';
         if v_state = 'unknown' then
-            -- It stays in the queue until the intent of the resend; nobody asks any more.
+            -- It stays in the queue until the intent of the resend; nobody asks any more. A task that is over sends
+            -- nothing.
             update outlast.unsettled u
-               set resend = true, ask_at = null, claimed_until = 0
+               set resend = v_live, ask_at = case when not v_live then v_now end, claimed_until = 0
              where u.tenant = v_item.tenant and u.task = v_item.task and u.key = v_item.key;
         else
             delete from outlast.unsettled u
