@@ -3,48 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 from tests.stores import MEMORY, new_store
+from tests.testing.exhibits import Break, Broken, Exhibit, into, names, seen_by
+from tests.testing.test_people_checkers import BROKEN as BROKEN_BY_PEOPLE
 
 from outlast.store.reconciling import EVERY_TENANT, Pause, Postponement
-from outlast.testing.checkers import CHECKERS, Call, calls_of, check_all
+from outlast.testing.checkers import CHECKERS, Call, calls_of
 from outlast.testing.store_suite.effects import lock, once
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene
-
-
-@dataclass
-class Exhibit:
-    """A dump with one task of each fate, and all that goes with it."""
-
-    dump: dict[str, list[dict[str, Any]]]
-    tasks: dict[str, str]
-    accepted: list[tuple[str, str]]
-    calls: list[Call]
-    earlier: dict[str, list[dict[str, Any]]] | None = None
-    published: list[tuple[str, str, str]] | None = None
-    quiet: bool = False
-    tools: list[str] | None = None
-    keys: dict[str, str] = field(default_factory=dict)
-
-    def rows(self, table: str, fate: str) -> list[dict[str, Any]]:
-        """Answer the rows of one task."""
-        name = "id" if table == "tasks" else "task"
-        return [row for row in self.dump[table] if row[name] == self.tasks[fate]]
-
-    def check(self) -> list[Any]:
-        return check_all(
-            self.dump,
-            accepted=self.accepted,
-            recorder=self.calls,
-            tools=self.tools,
-            published=self.published,
-            earlier=self.earlier,
-            quiet=self.quiet,
-        )
 
 
 @pytest.fixture
@@ -115,18 +85,8 @@ async def exhibit() -> AsyncIterator[Exhibit]:
         await store.close()
 
 
-Break = Callable[[Exhibit], object]
-BROKEN: list[tuple[str, str, Break]] = []
-
-
-def breaks(checker: str, text: str) -> Callable[[Break], Break]:
-    """Register a way to break a dump, the checker that must see it, and words of what it says."""
-
-    def register(how: Break) -> Break:
-        BROKEN.append((checker, text, how))
-        return how
-
-    return register
+BROKEN: Broken = []
+breaks = into(BROKEN)
 
 
 @breaks("accepted_is_stored", "no such task")
@@ -372,6 +332,16 @@ def _queue_what_is_known(it: Exhibit) -> None:
     )
 
 
+@breaks("unknowns_are_queued", "is to be sent again by a task that has ended")
+def _send_again_after_the_end(it: Exhibit) -> None:
+    it.rows("unsettled", "failed")[0].update(resend=True, ask_at=None)
+
+
+@breaks("unknowns_are_queued", "is to be sent again and asked about at 5")
+def _ask_about_what_is_sent_again(it: Exhibit) -> None:
+    it.rows("unsettled", "waiting")[0].update(resend=True, ask_at=5)
+
+
 @breaks("unknowns_are_queued", "2 of 1 questions brought no evidence")
 def _ask_in_vain_more_often_than_asked(it: Exhibit) -> None:
     it.rows("unsettled", "waiting")[0]["unusable"] = 2
@@ -504,6 +474,12 @@ def _wake_what_has_ended(it: Exhibit) -> None:
     it.dump["timers"].append({**it.rows("timers", "timer")[0], "task": it.tasks["succeeded"]})
 
 
+@breaks("every_live_task_goes_on", "is waiting(reconciliation) and has 2 timers that wake it")
+def _wake_twice(it: Exhibit) -> None:
+    timer = {**it.rows("timers", "timer")[0], "task": it.tasks["waiting"]}
+    it.dump["timers"] += [timer, timer]
+
+
 @breaks("every_live_task_goes_on", "is queued and not in its lane")
 def _lose_a_queue_entry(it: Exhibit) -> None:
     it.dump["queue"].remove(it.rows("queue", "queued")[0])
@@ -554,6 +530,21 @@ def _hold_a_lease_in_a_quiet_system(it: Exhibit) -> None:
     it.dump["leases"].append(lease)
 
 
+@breaks("quiet_is_quiet", "posts holds 1 rows")
+def _leave_a_post_in_a_quiet_system(it: Exhibit) -> None:
+    _quiet(it)
+    it.dump["posts"].append(
+        {
+            "seq": 1,
+            "tenant": "tenant-green",
+            "task": it.tasks["failed"],
+            "kind": "child",
+            "name": "k",
+            "data": "{}",
+        }
+    )
+
+
 @breaks("quiet_is_quiet", "outbox holds 1 rows to publish")
 def _keep_a_message_in_a_quiet_system(it: Exhibit) -> None:
     message = it.rows("outbox", "succeeded")[0]
@@ -578,18 +569,16 @@ async def test_a_whole_dump_has_no_violations(exhibit: Exhibit) -> None:
     assert exhibit.check() == []
 
 
-@pytest.mark.parametrize(
-    ("checker", "text", "how"), BROKEN, ids=[how.__name__.strip("_") for _, _, how in BROKEN]
-)
+@pytest.mark.parametrize(("checker", "text", "how"), BROKEN, ids=names(BROKEN))
 async def test_a_broken_dump_is_seen(exhibit: Exhibit, checker: str, text: str, how: Break) -> None:
     how(exhibit)
-    found = [violation.text for violation in exhibit.check() if violation.promise == checker]
+    found = seen_by(exhibit, checker)
     assert any(text in one for one in found), found
 
 
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_every_checker_is_shown_something_broken(checker: str) -> None:
-    assert [text for name, text, _ in BROKEN if name == checker]
+    assert [text for name, text, _ in (*BROKEN, *BROKEN_BY_PEOPLE) if name == checker]
 
 
 def test_violations_name_where(exhibit: Exhibit) -> None:

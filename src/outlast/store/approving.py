@@ -22,11 +22,11 @@ class ApprovalRow:
     shown: JSON text of what people are shown: everything that will be sent. target: JSON text of the object
     and its version, or None. roles: who may decide, empty for every approver. quorum: how many have to agree.
     four_eyes: whether the requester may not decide; requester: named as a decision's ``by``. policy: the
-    policy's version.
-    decided_by, decided_at, decision_reason: the last decision that counted. edited: whether an approver
-    changed the arguments; ``arguments`` then holds them (JSON text of the tool's arguments, else None).
-    answer: JSON text, of a question; one that is answered stays ``approved`` for good. votes: agreeing people
-    so far. spent: it no longer covers a resend, since a person settled its operation.
+    policy's version. decided_by, decided_at, decision_reason: the word by which it was approved or rejected,
+    None until then. edited: whether an approver changed the arguments; ``arguments`` then holds them (JSON
+    text of the tool's arguments, else None). answer: JSON text, of a question; one that is answered stays
+    ``approved`` for good. votes: agreeing people so far. spent: it no longer covers a resend, since a person
+    settled its operation.
     """
 
     tenant: str

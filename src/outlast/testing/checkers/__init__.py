@@ -4,7 +4,7 @@ Each checker looks at one promise and answers the violations it sees, named by t
 ``check_all`` asks every one. They read ``await store.dump()`` and, where the outside is the judge, the log of
 the Recorder; they share no code with the stores, so that a fault there cannot hide itself here.
 
-What is not here yet comes with its part: decisions, acknowledged cancels, undo, limits.
+What is not here yet comes with its part: undo, limits.
 """
 
 from __future__ import annotations
@@ -12,6 +12,17 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from outlast.testing.checkers.decisions import (
+    a_decision_authorises_one_effect,
+    decisions_are_their_voters,
+    questions_end_with_their_tasks,
+)
+from outlast.testing.checkers.facts import (
+    cancels_are_final,
+    families_hear_of_each_other,
+    inboxes_hold_facts,
+    waits_are_recorded,
+)
 from outlast.testing.checkers.operations import (
     business_keys_follow_their_operations,
     effects_are_accounted_for,
@@ -54,6 +65,13 @@ CHECKERS: dict[str, Checker] = {
         leases_have_living_sessions,
         every_row_has_one_tenant,
         every_live_task_goes_on,
+        waits_are_recorded,
+        a_decision_authorises_one_effect,
+        decisions_are_their_voters,
+        questions_end_with_their_tasks,
+        cancels_are_final,
+        inboxes_hold_facts,
+        families_hear_of_each_other,
         quiet_is_quiet,
     )
 }

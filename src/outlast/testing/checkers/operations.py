@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from outlast.core.operation import changes_something
+from outlast.core.transitions import TASK
 from outlast.testing.checkers.seen import Evidence, by_operation_id, operation_of, where
 
 
@@ -87,6 +88,11 @@ def unknowns_are_queued(seen: Evidence) -> Iterator[str]:
     for row in seen.rows("unsettled"):
         if not 0 <= row["unusable"] <= row["asked"]:
             yield f"{where(row)}: {row['unusable']} of {row['asked']} questions brought no evidence"
+        head = seen.heads.get((row["tenant"], row["task"]))
+        if row["resend"] and head is not None and head["state"] in TASK.final:
+            yield f"{where(row)}: is to be sent again by a task that has ended"
+        if row["resend"] and row["ask_at"] is not None:
+            yield f"{where(row)}: is to be sent again and asked about at {row['ask_at']}"
 
 
 def business_keys_follow_their_operations(seen: Evidence) -> Iterator[str]:
@@ -105,7 +111,7 @@ def business_keys_follow_their_operations(seen: Evidence) -> Iterator[str]:
             yield f"{where(name)}: has {count} business keys"
     for row in seen.rows("business_keys"):
         owner = ledger.get(operation_of(row))
-        allowed = ("planned", "running", "unknown") if row["state"] == "held" else ("succeeded",)
+        allowed = ("planned", "approved", "running", "unknown") if row["state"] == "held" else ("succeeded",)
         what = f"the key {row['value']!r} of {row['tool']}"
         if owner is None:
             yield f"{where(row)}: has {what} and is not in the ledger"

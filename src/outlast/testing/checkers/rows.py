@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from outlast.core.transitions import TASK
+from outlast.core.transitions import APPROVAL, TASK
 from outlast.store.reconciling import EVERY_TENANT
 from outlast.testing.checkers.seen import Evidence, operation_of, ranges, where
 
@@ -16,6 +16,7 @@ HISTORY = {
     "attempts": ("tenant", "task", "epoch"),
     "results": ("tenant", "task", "round"),
     "audit": ("tenant", "number"),
+    "votes": ("tenant", "approval", "number"),
 }
 """Tables that are only ever added to, and what names a row of each."""
 
@@ -79,6 +80,38 @@ def results_never_change(seen: Evidence) -> Iterator[str]:
             and row["state"] != "unknown"
         ):
             yield f"{where(was)}: was {was['state']}, and its record changed"
+    yield from _inboxes_stand(seen, earlier)
+    yield from _questions_stand(seen, earlier)
+
+
+def _inboxes_stand(seen: Evidence, earlier: Evidence) -> Iterator[str]:
+    """What lay before a task lies there still, or was taken since, by one operation for good."""
+    inbox = {(row["tenant"], row["task"], row["number"]): row for row in seen.rows("inbox")}
+    for was in earlier.rows("inbox"):
+        row = inbox.get((was["tenant"], was["task"], was["number"]))
+        if row is None:
+            yield f"{where(was)}: what lay under {was['number']} is gone"
+        elif {**row, "taken_by": None} != {**was, "taken_by": None}:
+            yield f"{where(was)}: what lay under {was['number']} changed"
+        elif was["taken_by"] not in (None, row["taken_by"]):
+            yield f"{where(was)}: {was['number']} was taken by {was['taken_by']}, is by {row['taken_by']}"
+
+
+def _questions_stand(seen: Evidence, earlier: Evidence) -> Iterator[str]:
+    """A question moves as the table of approvals says, and is never forgotten."""
+    onward: dict[str, set[str]] = {state: {state} for state in APPROVAL.states}
+    for _ in APPROVAL.states:
+        for (source, _command), target in APPROVAL.moves.items():
+            onward[source] |= onward[target]
+    questions = {(row["tenant"], row["id"]): row for row in seen.rows("approvals")}
+    for was in earlier.rows("approvals"):
+        row = questions.get((was["tenant"], was["id"]))
+        if row is None:
+            yield f"{where(was)}: question {was['number']} is gone"
+        elif row["state"] not in onward[was["state"]]:
+            yield f"{where(was)}: question {was['number']} was {was['state']}, is {row['state']}"
+        elif was["spent"] and not row["spent"]:
+            yield f"{where(was)}: question {was['number']} was spent, and is not"
 
 
 def events_are_dense(seen: Evidence) -> Iterator[str]:

@@ -94,7 +94,13 @@ def every_live_task_goes_on(seen: Evidence) -> Iterator[str]:
         for lease in leases[name]:
             if (lease["epoch"], lease["round"]) != (head["epoch"], head["round"]):
                 yield f"{where(name)}: has a lease of another epoch or round"
-        if ((state, reason) == ("waiting", "timer")) != (len(wakes) == 1):
+        # Any wait may have a time; one for a time has.
+        fits = (
+            len(wakes) <= 1
+            if state == "waiting" and reason != "timer"
+            else len(wakes) == (state == "waiting")
+        )
+        if not fits:
             yield f"{where(name)}: is {state_of(head)} and has {len(wakes)} timers that wake it"
         # Stale entries may stand elsewhere; a claim skips them.
         if state == "queued" and not any(row["lane"] == head["lane"] for row in queue[name]):
@@ -116,7 +122,7 @@ def quiet_is_quiet(seen: Evidence) -> Iterator[str]:
     for name, head in seen.heads.items():
         if head["state"] in ("queued", "running"):
             yield f"{where(name)}: is {head['state']} in a quiet system"
-    for table in ("queue", "leases"):
+    for table in ("queue", "leases", "posts"):
         if seen.rows(table):
             yield f"{table} holds {len(seen.rows(table))} rows in a quiet system"
     pending = [row for row in seen.rows("outbox") if row["parked"] is None]

@@ -280,6 +280,7 @@ class TestQuorum:
         for votes, who in enumerate(("person:ann", "person:bob"), 1):
             row = await decided_as(scene, asked, "counted", by=who)
             assert (row.state, row.votes) == ("pending", votes)
+            assert (row.decided_by, row.decided_at, row.decision_reason) == (None, None, None)
             assert (await scene.operation(claimed, asked.key)).state == "planned"
             # Nobody counts twice.
             assert (await nothing_decides(scene, asked, "repeated", by=who)).approval == row
