@@ -9,7 +9,7 @@ import apsw
 import pytest
 
 from outlast.core.operation import EFFECTS, OPERATION_KINDS
-from outlast.core.transitions import ATTEMPT, OPERATION, TASK, WAITING_REASONS
+from outlast.core.transitions import APPROVAL, ATTEMPT, OPERATION, TASK, WAITING_REASONS
 from outlast.store import statements
 from outlast.store.contract import SCHEMA_VERSION
 from outlast.store.sqlite import SqliteStore
@@ -23,6 +23,7 @@ SMALL = {
     "sessions",
     "busy",
     "outbox",
+    "posts",
     "(subquery-1)",
     "CONSTANT",
     "json_each",
@@ -31,7 +32,13 @@ SMALL = {
 }
 """Tables that a statement may walk through: one row a process, a provider, a switch or a lane that holds
 something, or in order to a limit."""
-BOUNDED = {"count_queue": {"queue"}, "any_keys": {"business_keys"}}
+BOUNDED = {
+    "count_queue": {"queue"},
+    "any_keys": {"business_keys"},
+    "any_news": {"inbox", "approvals"},
+    "any_rules": {"rules"},
+    "any_unsettled": {"unsettled"},
+}
 """Statements that walk through a table up to a bound."""
 
 
@@ -46,6 +53,7 @@ def test_migrations_are_numbered_without_gaps() -> None:
         ("tasks", "reason", WAITING_REASONS),
         ("attempts", '"end"', tuple(state for state in ATTEMPT.states if state in ATTEMPT.final)),
         ("operations", "state", OPERATION.states),
+        ("approvals", "state", APPROVAL.states),
         ("operations", "kind", OPERATION_KINDS),
         ("operations", "effect", EFFECTS),
         ("results", "state", tuple(state for state in TASK.states if state in TASK.final)),

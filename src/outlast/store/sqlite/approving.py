@@ -215,10 +215,9 @@ def _count(
         state = "rejected"
     else:
         state = "approved" if votes >= row.quorum else "pending"
-    tx.run(
-        "decide_approval",
-        (state, votes, one.answer if state == "approved" else None, head.at, one.by, one.reason, *name),
-    )
+    # A vote that decides nothing yet is no decision.
+    said_by = (None, None, None) if state == "pending" else (head.at, one.by, one.reason)
+    tx.run("decide_approval", (state, votes, one.answer if state == "approved" else None, *said_by, *name))
     if state == "approved" and row.subject == "call":
         tx.run("approve_operation", (row.tenant, row.task, row.key))
     edited = row.edited or about != row.fingerprint

@@ -257,11 +257,12 @@ def reconcile(
 def load(tx: Transaction, tasks: Sequence[Claimed]) -> list[Loaded]:
     """Read inputs and journals; see ``Store.load``. A task that is not there is left out."""
     loaded = []
+    lies, asked = tx.row("any_news") or (True, True)
     for one in tasks:
         row = tx.row("load_input", (one.round, one.tenant, one.task))
         if row is None:
             continue
-        input_, user, trace, submitted_at, failures, attempts, lies, asked = row
+        input_, user, trace, submitted_at, failures, attempts = row
         loaded.append(
             Loaded(
                 tenant=one.tenant,

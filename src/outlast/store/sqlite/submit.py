@@ -16,7 +16,7 @@ def submit(tx: Transaction, batch: Sequence[Submission]) -> list[Submitted]:
     verdicts: list[Submitted] = []
     heads: list[Row] = []
     entries: list[tuple[int, str, str]] = []
-    children: Counter[tuple[str, str]] = Counter()
+    children: Counter[tuple[str, str, int]] = Counter()
     for one in batch:
         parent = one.parent
         if parent is not None and not _may_spawn(tx, one, parent):
@@ -46,7 +46,7 @@ def submit(tx: Transaction, batch: Sequence[Submission]) -> list[Submitted]:
             continue
         verdicts.append(Submitted(kind="accepted", task=one.task))
         if parent is not None:
-            children[one.tenant, parent.task] += 1
+            children[one.tenant, parent.task, parent.epoch] += 1
         lane = tx.lane((one.pool, one.agent, one.version, one.tenant, one.priority))
         deadline_at = None if one.deadline_us is None else now + one.deadline_us
         if deadline_at is not None:

@@ -83,20 +83,18 @@ update lanes
 set served = :served
 where id = :lane;
 
--- Read a claimed task's input, count its ended attempts, and say whether anything lies before it and whether it has
--- asked people anything.
+-- Say whether anything lies before any task, and whether any has asked people anything, so that those who have nothing
+-- of both pay for one look a transaction.
+-- name: any_news
+select exists (select 1 from inbox), exists (select 1 from approvals);
+
+-- Read a claimed task's input, and count its ended attempts.
 -- name: load_input
 select input, user_name, trace, submitted_at,
     (select count(*) from attempts
      where attempts.tenant = inputs.tenant and attempts.task = inputs.task and attempts.round = :round
          and attempts."end" = 'failed'),
-    (select count(*) from attempts where attempts.tenant = inputs.tenant and attempts.task = inputs.task),
-    exists (
-        select 1
-        from inbox
-        where inbox.tenant = inputs.tenant and inbox.task = inputs.task and inbox.taken_by is null
-    ),
-    exists (select 1 from approvals where approvals.tenant = inputs.tenant and approvals.task = inputs.task)
+    (select count(*) from attempts where attempts.tenant = inputs.tenant and attempts.task = inputs.task)
 from inputs
 where tenant = :tenant and task = :task;
 

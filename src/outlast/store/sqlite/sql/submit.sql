@@ -28,11 +28,11 @@ select state, epoch, cancelling
 from tasks
 where tenant = :tenant and id = :task;
 
--- Count the children of a task.
+-- Count the children of a task that runs.
 -- name: count_children
 update tasks
 set children = children + :count
-where tenant = :tenant and id = :task;
+where tenant = :tenant and id = :task and epoch = :epoch and state = 'running';
 
 -- Make the heads of new tasks.
 -- name: make_heads
