@@ -204,10 +204,10 @@ class PostgresStore(People):
             read = connection.fetch
             inputs = await read(self._sql["load_inputs"], tenants, ids, [t.round for t in tasks])
             operations = await read(self._sql["load_operations"], tenants, ids)
-            # A task has an inbox only if it has facts, and questions only about calls and waits.
+            # Only calls and waits have questions.
             inboxes: list[asyncpg.Record] = []
             approvals: list[asyncpg.Record] = []
-            if any(t.facts for t in tasks):
+            if any(row["heard"] for row in inputs):
                 inboxes = await read(self._sql["load_inboxes"], tenants, ids)
             if any(row["kind"] in _ASKING for row in operations):
                 approvals = await read(self._sql["load_approvals"], tenants, ids)
@@ -237,7 +237,7 @@ class PostgresStore(People):
                 inbox=tuple(lying.get(item, ())),
                 approvals=tuple(asked.get(item, ())),
             )
-            for item, input_, user, trace, submitted_at, failures_, attempts in inputs
+            for item, input_, user, trace, submitted_at, failures_, attempts, _ in inputs
         ]
 
     async def flush(self, batch: Batch, *, now: int | None = None) -> list[Flushed]:

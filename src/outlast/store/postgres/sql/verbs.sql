@@ -35,9 +35,11 @@ select tenant, task
 select tenant, task, epoch, round, agent, version, facts, deadline_at, lane, now, refused
   from outlast.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
 
--- Read inputs of tasks, and count their ended attempts; no locks.
+-- Read inputs of tasks, whether something lies before them, and count their ended attempts; no locks.
 -- name: load_inputs
-select c.item, i.input, i.user_name, i.trace, i.submitted_at, a.failures, a.attempts
+select c.item, i.input, i.user_name, i.trace, i.submitted_at, a.failures, a.attempts,
+       exists (select from outlast.inbox b
+                where b.tenant = c.tenant and b.task = c.task and b.taken_by is null) as heard
   from unnest($1::text[], $2::text[], $3::integer[]) with ordinality as c (tenant, task, round, item)
   join outlast.inputs i on i.tenant = c.tenant and i.task = c.task
  cross join lateral (

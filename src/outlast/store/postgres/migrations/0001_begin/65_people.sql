@@ -21,7 +21,8 @@ declare
     v_live boolean;
     v_more integer;
     v_last bigint;
-    v_room integer;
+    v_room bigint;
+    v_counted boolean;
     v_woken boolean := false;
     v_told boolean := false;
     v_kinds text[] := array_fill(null::text, array[cardinality(p_task)]);
@@ -47,7 +48,8 @@ begin
             v_live := found and v_head.state in ('queued', 'running', 'waiting');
             v_more := 0;
             v_last := v_head.last_event;
-            v_room := null;
+            v_room := p_most - v_head.facts;
+            v_counted := false;
         end if;
         if not v_there then
             v_kinds[v_item.place] := 'not_found';
@@ -65,16 +67,15 @@ begin
             v_kinds[v_item.place] := 'ended';
             v_states[v_item.place] := v_head.state;
         else
-            -- Every row has raised the facts, so that fewer facts than that cannot have filled the inbox.
-            if v_room is null then
-                v_room := p_most;
-                if v_head.facts + v_more > 0 then
-                    select p_most - count(*) into v_room
-                      from (select from outlast.inbox b
-                             where b.tenant = v_item.tenant and b.task = v_item.task and b.taken_by is null
-                               and b.kind = 'signal'
-                             limit case when v_head.facts + v_more < p_most then 0 else p_most end) b;
-                end if;
+            -- Every row has raised the facts, so that there is room for as many as these are short of the bound; only
+            -- beyond that they are counted.
+            if v_room <= 0 and not v_counted then
+                v_counted := true;
+                select p_most - count(*) into v_room
+                  from (select from outlast.inbox b
+                         where b.tenant = v_item.tenant and b.task = v_item.task and b.taken_by is null
+                           and b.kind = 'signal'
+                         limit p_most) b;
             end if;
             if v_room <= 0 then
                 v_kinds[v_item.place] := 'full';
