@@ -11,7 +11,8 @@ from typing import Any, Literal, Protocol
 from outlast import clock, telemetry
 from outlast.core import ids, values
 from outlast.core.settle import Plan, plan
-from outlast.engine.housekeeping.settler import open_facts
+from outlast.engine import facts
+from outlast.engine.housekeeping.settler import may_send
 from outlast.engine.registry import Registry
 from outlast.errors import (
     ConfigurationError,
@@ -21,7 +22,7 @@ from outlast.errors import (
     SettlementConflict,
 )
 from outlast.store.contract import Store
-from outlast.store.reconciling import EVERY_TENANT, OpenItem, OpenState, Pause
+from outlast.store.reconciling import EVERY_TENANT, OpenState, Pause
 from outlast.store.records import OperationRow, Settlement, TaskRef
 from outlast.store.rows import EventCursor, OperationFilter
 from outlast.submitting import DEFAULT_TENANT
@@ -225,16 +226,10 @@ class Operations:
         store = self._app.store
         evidence = await store.read_evidence(row.tenant, row.task, row.key)
         (task,) = await store.read_tasks([TaskRef(tenant=row.tenant, task=row.task)])
-        item = OpenItem(
-            operation=row,
-            since=state.since,
-            asked=state.asked,
-            unusable=state.unusable,
-            sender_gone=state.sender_gone,
-            trace=None,
-            task_ended=task.ended_at is not None,
+        known = facts.gather(
+            tool, row, state, evidence, may_send=may_send(row, task_ended=task.ended_at is not None)
         )
-        return plan(open_facts(tool, item, evidence), (await store.health()).now)
+        return plan(known.facts, (await store.health()).now)
 
     async def sweep_other_side(
         self, tool: str, *, since: datetime, tenant: str = DEFAULT_TENANT

@@ -569,6 +569,24 @@ async def _(place: Place) -> None:
     assert await scene.rows("unsettled", claimed) == []
 
 
+@blocked("postpone", "head", "changed")
+async def _(place: Place) -> None:
+    """An answer comes late, while it is left to a person: it is looked at, however the two interleave."""
+    scene = place.scene
+    session = await scene.session()
+    claimed, key = await left(scene)
+    [item] = await ended(looking(scene, session))
+    async with rival(place.url) as other:
+        theirs = await other.about_to_commit("control")
+        await theirs.note([late(claimed, key)], now=scene.now)
+        twin = start(scene.store.postpone([replace(back(item), ask_in_us=None)], now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert await ended(twin) == [True]
+    [row] = await scene.rows("unsettled", claimed)
+    assert (row["asked"], row["ask_at"]) == (1, scene.now)
+
+
 @blocked("postpone", "head", "held")
 async def _(place: Place) -> None:
     scene = place.scene

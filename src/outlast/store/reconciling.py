@@ -47,7 +47,8 @@ class Postponement:
     """Put an unknown operation back: ask again in ``ask_in_us`` (None: only a person can settle it now).
 
     Compare-and-set on the turn. unusable: whether the question brought no evidence; why: the plan, for
-    people.
+    people. seen: number of the newest evidence that was considered; where newer says something of the
+    operation, it is due at once, whatever ``ask_in_us`` says.
     """
 
     tenant: str
@@ -57,6 +58,7 @@ class Postponement:
     ask_in_us: int | None
     unusable: bool
     why: str
+    seen: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

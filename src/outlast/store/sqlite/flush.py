@@ -192,7 +192,7 @@ def _append_events(tx: Transaction, head: Head, entry: AppendEvents) -> str | No
 def _note(tx: Transaction, head: Head, entry: Note) -> str | None:
     tx.run(
         "add_evidence",
-        (head.tenant, head.task, entry.key, entry.attempt, entry.source, entry.data, head.at),
+        (head.tenant, head.task, entry.key, entry.attempt, entry.source, entry.data, head.at, None),
     )
     return None
 

@@ -68,7 +68,7 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
         }
     )
     by_person = one.by.startswith("person:")
-    tx.run("add_evidence", (*name, attempt, "person" if by_person else "answered", kept, at))
+    tx.run("add_evidence", (*name, attempt, "person" if by_person else "answered", kept, at, None))
     if by_person:
         switches.audit(
             tx,
@@ -99,7 +99,8 @@ def note(tx: Transaction, evidence: Sequence[Evidence], now: int | None) -> None
     """Append evidence; see ``Store.note``."""
     at = tx.now(now)
     for one in evidence:
-        tx.run("add_evidence", (one.tenant, one.task, one.key, one.attempt, one.source, one.data, at))
+        row = (one.tenant, one.task, one.key, one.attempt, one.source, one.data, at, one.says)
+        tx.run("add_evidence", row)
         if one.says is not None:
             _compare(tx, one, at)
     tx.write_events()

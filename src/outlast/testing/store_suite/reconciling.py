@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from outlast.store.reconciling import OpenItem, OpenRequest, OpenState, Postponement
-from outlast.store.records import Claimed, Evidence, TakeTurn
+from outlast.store.records import Claimed, Evidence, RecordOutcome, TakeTurn
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.effects import holder, once
 from outlast.testing.store_suite.scene import HOUR, SECOND, Reopen, Scene, changed
@@ -255,6 +255,23 @@ class TestClaimOpen:
         await scene.store.settle([scene.settlement(claimed, key)], now=scene.now)
         assert await take(scene) == []
 
+    async def test_what_nobody_here_serves_stands_in_nobodys_way(self, scene: Scene) -> None:
+        """However much of it has been due for longer."""
+        strangers = await scene.running(ttl_us=HOUR)
+        intents = [scene.intent(name="elsewhere") for _ in range(1_100)]
+        await scene.write(strangers, *intents)
+        await scene.write(
+            strangers,
+            *(RecordOutcome(key=one.key, attempt=1, turn=1, state="unknown") for one in intents),
+        )
+        await scene.write(strangers, scene.suspension("reconciliation"))
+        scene.pass_time(SECOND)
+        _, key = await unknown(scene, ttl_us=HOUR)
+        scene.pass_time(SECOND)
+        assert [item.operation.key for item in await take(scene, limit=1)] == [key]
+        assert await take(scene, limit=1) == []
+        assert len(await take(scene, "elsewhere", limit=2_000)) == len(intents)
+
     async def test_several_of_one_task_are_taken_together(self, scene: Scene) -> None:
         claimed = await scene.running()
         keys = [await scene.called(claimed, "unknown", name="look") for _ in range(3)]
@@ -372,6 +389,46 @@ class TestPostpone:
         state = await state_of(scene, claimed, key)
         assert state is not None
         assert (state.asked, state.ask_at) == (2, scene.now + SECOND)
+
+    @pytest.mark.parametrize("ask_in_us", [None, 4 * SECOND])
+    @pytest.mark.parametrize("says", ["happened", "did_not_happen"])
+    async def test_evidence_that_came_meanwhile_makes_it_due(
+        self, scene: Scene, says: str, ask_in_us: int | None
+    ) -> None:
+        claimed, key = await unknown(scene)
+        [item] = await take(scene)
+        await scene.store.note([late(claimed, key, says)], now=scene.now)
+        scene.pass_time(SECOND)
+        assert await scene.store.postpone([postponement(item, ask_in_us)], now=scene.now) == [True]
+        state = await state_of(scene, claimed, key)
+        assert state is not None
+        assert (state.ask_at, state.asked, state.why) == (scene.now, 1, "no answer")
+        assert [one.operation.key for one in await take(scene)] == [key]
+
+    async def test_evidence_that_was_considered_does_not(self, scene: Scene) -> None:
+        claimed, key = await unknown(scene)
+        other, _ = await unknown(scene)
+        await scene.store.note([late(claimed, key, None, source="asked")], now=scene.now)
+        await scene.store.note([late(claimed, key, "happened")], now=scene.now)
+        items = {item.operation.task: item for item in await take(scene)}
+        # Neither does what says nothing, nor what is another operation's.
+        await scene.store.note([late(claimed, key, None)], now=scene.now)
+        backs = [
+            postponement(items[claimed.task], None, seen=2),
+            postponement(items[other.task], None, seen=0),
+        ]
+        assert await scene.store.postpone(backs, now=scene.now) == [True, True]
+        assert await take(scene) == []
+        evidence = await scene.store.read_evidence(claimed.tenant, claimed.task, key)
+        assert [(one.number, one.says) for one in evidence] == [(1, None), (2, "happened"), (3, None)]
+
+    async def test_newer_evidence_than_was_considered_does(self, scene: Scene) -> None:
+        claimed, key = await unknown(scene)
+        await scene.store.note([late(claimed, key, "happened")], now=scene.now)
+        [item] = await take(scene)
+        await scene.store.note([late(claimed, key, "did_not_happen")], now=scene.now)
+        await scene.store.postpone([postponement(item, None, seen=1)], now=scene.now)
+        assert [one.operation.key for one in await take(scene)] == [key]
 
     async def test_a_repeat_changes_nothing(self, scene: Scene) -> None:
         """The answer of the first may have been lost."""
@@ -597,8 +654,8 @@ class TestContradictions:
     async def test_about_an_unknown_one_makes_it_due_at_once(self, scene: Scene, says: str) -> None:
         claimed, key = await unknown(scene)
         [item] = await take(scene)
-        for ask_in_us in (9 * HOUR, None):
-            await scene.store.postpone([postponement(item, ask_in_us)], now=scene.now)
+        for seen, ask_in_us in enumerate((9 * HOUR, None)):
+            await scene.store.postpone([postponement(item, ask_in_us, seen=seen)], now=scene.now)
             before = await state_of(scene, claimed, key)
             assert before is not None
             scene.pass_time(SECOND)

@@ -94,7 +94,7 @@ select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, 
 
 -- Read an operation's evidence.
 -- name: read_evidence
-select e.number, e.attempt, e.source, e.data, e.at
+select e.number, e.attempt, e.source, e.data, e.at, e.says
   from outlast.evidence e
  where e.tenant = $1 and e.task = $2 and e.key = $3
  order by e.number;

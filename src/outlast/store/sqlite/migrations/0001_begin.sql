@@ -242,6 +242,7 @@ create table evidence (
     source text not null check (source <> ''),
     data text not null,
     at integer not null,
+    says text check (says in ('happened', 'did_not_happen')),
     primary key (tenant, task, key, number)
 ) strict, without rowid;
 

@@ -183,6 +183,7 @@ create table outlast.evidence (
     source text not null check (source <> ''),
     data text not null,
     at bigint not null,
+    says text check (says in ('happened', 'did_not_happen')),
     primary key (tenant, task, key, number)
 );
 
