@@ -46,7 +46,7 @@ class PostgresShelf:
                 request.keep_us, request.subject, request.epoch, request.keep_epoch_us,
             )
         )  # fmt: skip
-        return _verdict(row["kind"], row, row["epoch"])
+        return _verdict(row["kind"], row, row["epoch"] if row["kind"] == "stale_epoch" else 0)
 
     async def look(self, hold: KeyHold) -> KeyVerdict | None:
         """See ``Shelf``."""
@@ -130,6 +130,5 @@ def _verdict(kind: Any, row: asyncpg.Record, epoch: int) -> KeyVerdict:
     answer = None
     if row["status"] is not None:
         answer = KeyAnswer(status=row["status"], headers=row["headers"], body=row["body"])
-    return KeyVerdict(
-        kind=kind, takeovers=row["takeovers"], answer=answer, wait_us=row["wait_us"], epoch=epoch
-    )
+    wait_us = row["wait_us"] if kind == "in_flight" else 0
+    return KeyVerdict(kind=kind, takeovers=row["takeovers"], answer=answer, wait_us=wait_us, epoch=epoch)
