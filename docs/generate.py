@@ -412,7 +412,14 @@ def _tool_options() -> Iterator[tuple[str, str]]:
 def views() -> str:
     """The records that callers read, with their fields."""
     kinds = [outlast.TaskView, outlast.EventView, outlast.OperationView, outlast.EvidenceView]
-    kinds += [views_.QueueView, views_.PauseView, views_.AuditView, ledger.PlanView, ledger.OtherSide]
+    kinds += [
+        views_.QueueView,
+        views_.PauseView,
+        views_.AuditView,
+        ledger.PlanView,
+        ledger.ToolStats,
+        ledger.OtherSide,
+    ]
     return table(
         ["record", "fields", "meaning"],
         [

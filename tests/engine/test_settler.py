@@ -17,7 +17,8 @@ from outlast.core import settle, values
 from outlast.core.retry import Backoff
 from outlast.engine.finding import Found
 from outlast.errors import SettlementConflict, StoreUnavailable, ToolFailed
-from outlast.store.reconciling import Postponement
+from outlast.ledger import ToolStats
+from outlast.store.reconciling import Postponement, SettledCounts
 from outlast.store.records import Evidence, SweepRequest
 from outlast.testing.recorder import Call, Recorder, Rule
 
@@ -571,6 +572,59 @@ async def test_an_answer_that_contradicts_a_person_opens_it_again(house: House, 
         ("person:kim", "settle:happened"),
     ]
     assert len(await calls(recorder)) == 1
+
+
+# -- how they ended ------------------------------------------------------------------------------------------
+
+
+async def test_what_the_worker_and_the_settler_settled_is_counted_and_stays_so(
+    house: House, recorder: Recorder
+) -> None:
+    files = register(house, recorder, visible_within=0.2)
+    # Found by the worker; absent, then found by the settler; absent for good, and sent again.
+    for rules in ((Rule.act_then_reset(),), (Rule.act_then_reset(), Rule.stale(300)), (Rule.hang(),)):
+        await recorder.plan(*rules)
+        assert (await house.run(files)).state == "succeeded"
+    (counted,) = await house.app.operations.stats()
+    expected = {"tool": "create", "unknown": 0, "happened": 2, "did_not_happen": 0, "sent_again": 1}
+    assert {name: getattr(counted, name) for name in expected} == expected
+    assert (counted.share, counted.hint) == (0.0, None)
+    assert await house.app.operations.stats(tenant="acme") == []
+    await house.stop()
+    assert await Outlast("desk", store=house.store).operations.stats() == [counted]
+    assert await house.violations(recorder) == []
+
+
+async def test_a_resend_that_a_switch_holds_back_is_not_counted(house: House, recorder: Recorder) -> None:
+    files = register(house, recorder, effect="keyed", key_window=3600)
+    await recorder.hold("call", Rule.act_then_reset())
+    handle = await house.submit(files)
+    house.start()
+    await recorder.wait_for(held="call")
+    await house.app.pauses.set("tool:create", reason="r", by="kim")
+    await recorder.plan(Rule.stale(60_000))
+    await recorder.release("call")
+    await house.waits(handle, "timer")
+    (counted,) = await house.app.operations.stats()
+    assert (counted.unknown, counted.sent_again) == (1, 0)
+    await house.app.pauses.clear("tool:create", reason="r", by="kim")
+    await house.ended(handle)
+    (counted,) = await house.app.operations.stats()
+    assert (counted.unknown, counted.sent_again, counted.share) == (0, 1, None)
+    assert len(await recorder.tickets()) == 1
+
+
+@pytest.mark.parametrize(
+    ("happened", "did_not_happen", "telling"),
+    [(4, 6, True), (0, 10, True), (5, 5, False), (6, 5, False), (0, 9, False), (0, 0, False)],
+)
+def test_a_share_is_telling_when_it_is_high_and_of_many(
+    happened: int, did_not_happen: int, telling: bool
+) -> None:
+    counts = SettledCounts(
+        tool="create", unknown=70, happened=happened, did_not_happen=did_not_happen, sent_again=80
+    )
+    assert (ToolStats.of(counts).hint is not None) == telling
 
 
 # -- tasks that have ended, tools that have changed ----------------------------------------------------------

@@ -232,7 +232,13 @@ def _settled(operation: Operation, verdict: str) -> NewEvent:
 
 def _told(run: Run, operation: Operation, verdict: str) -> None:
     telemetry.emit(
-        telemetry.OperationSettled(tenant=run.tenant, task=run.task, key=operation.key, verdict=verdict)
+        telemetry.OperationSettled(
+            tenant=run.tenant,
+            task=run.task,
+            key=operation.key,
+            name=operation.tool.name,
+            verdict=verdict,
+        )
     )
 
 
@@ -282,6 +288,7 @@ def resent(run: Run, operation: Operation, why: str) -> RecordOutcome:
         turn=operation.turn,
         state="planned",
         error=failure(RESENT, why, series=operation.series.kept()),
+        settled_by="worker",
         events=(
             event(
                 "operation.retrying",

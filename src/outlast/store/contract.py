@@ -18,6 +18,7 @@ from outlast.store.reconciling import (
     OpenState,
     Pause,
     Postponement,
+    SettledCounts,
 )
 from outlast.store.records import (
     Batch,
@@ -243,6 +244,13 @@ class Store(Protocol):
 
     async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:
         """Read an operation's place in the reconciliation queue, None when it is not in it."""
+        ...
+
+    async def read_settled_counts(self, tenant: str) -> list[SettledCounts]:
+        """Read how a tenant's unknowns were settled, by tool in the order of names.
+
+        Costs what the tools and the reconciliation queue hold, up to a bound; never what the ledger does.
+        """
         ...
 
     async def list_pauses(self, tenant: str) -> list[Pause]:

@@ -73,6 +73,25 @@ class OpenState:
     why: str
 
 
+COUNT_BOUND = 10_000
+"""So many open items at most are counted for one view."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledCounts:
+    """How the unknowns of one tool of a tenant were settled, each time counted once; unknown: open now.
+
+    Whoever settled them: the worker, the settler or a person. Open ones are counted up to COUNT_BOUND in a
+    tenant.
+    """
+
+    tool: str
+    unknown: int
+    happened: int
+    did_not_happen: int
+    sent_again: int
+
+
 # -- switches, keys, audit ---------------------------------------------------------------------------------
 
 

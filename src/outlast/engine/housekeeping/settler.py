@@ -157,7 +157,11 @@ class Settler:
         elif settled.kind == "settled":
             telemetry.emit(
                 telemetry.OperationSettled(
-                    tenant=operation.tenant, task=operation.task, key=operation.key, verdict=verdict
+                    tenant=operation.tenant,
+                    task=operation.task,
+                    key=operation.key,
+                    name=operation.name,
+                    verdict=verdict,
                 )
             )
 

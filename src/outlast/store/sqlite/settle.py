@@ -9,7 +9,7 @@ import orjson
 from outlast.core.ids import operation_id
 from outlast.core.transitions import OPERATION
 from outlast.store.records import Evidence, Settled, Settlement
-from outlast.store.sqlite import keys, switches
+from outlast.store.sqlite import counts, keys, switches
 from outlast.store.sqlite.heads import Head, json_text
 from outlast.store.sqlite.transaction import Transaction
 
@@ -67,6 +67,7 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
             "evidence": orjson.Fragment(one.evidence),
         }
     )
+    counts.count(tx, name, settled)
     by_person = one.by.startswith("person:")
     tx.run("add_evidence", (*name, attempt, "person" if by_person else "answered", kept, at, None))
     if by_person:

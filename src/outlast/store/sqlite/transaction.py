@@ -24,7 +24,8 @@ class Transaction:
     """What a verb writes through. Lives for one transaction of one connection; not shared between threads.
 
     hints: topics to hint once this transaction is committed. pauses: (tenant, scope) of every switch that
-    stands, and keys: whether there is any business key; None until somebody has looked.
+    stands, and keys: whether there is any business key; None until somebody has looked. settled: (key, state)
+    of a task's operations that its worker has settled, to be counted.
     """
 
     __slots__ = (
@@ -39,6 +40,7 @@ class Transaction:
         "hints",
         "keys",
         "pauses",
+        "settled",
     )
 
     def __init__(
@@ -59,6 +61,7 @@ class Transaction:
         self.hints: set[str] = set()
         self.pauses: frozenset[Row] | None = None
         self.keys: bool | None = None
+        self.settled: list[tuple[str, str]] = []
 
     # -- statements ------------------------------------------------------------------------------------------
 
@@ -143,6 +146,7 @@ class Transaction:
         """Drop what a verb left here that was rolled back: lanes, events, and what it has looked at."""
         self._new_lanes.clear()
         self._events.clear()
+        self.settled.clear()
         self.pauses = self.keys = None
 
     def enqueue(self, entries: Sequence[tuple[int, str, str]]) -> None:

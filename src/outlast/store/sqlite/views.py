@@ -35,6 +35,7 @@ TABLES = (
     "business_keys",
     "pauses",
     "audit",
+    "settled_counts",
     "evidence",
     "events",
     "timers",

@@ -1,7 +1,7 @@
 -- settle, note, claim_open, postpone: facts from outside, with or without a lease.
 --
 -- Lock order: heads by (tenant, task), each waited for (claim_open: the session's row, then heads with skip locked); then
--- rows of those tasks only.
+-- rows of those tasks only; last, counts by tenant and tool.
 -- What is fenced: operations by their state and turn, read after their head's lock was waited for.
 
 -- Lock heads in the order of their names, waiting for each.
@@ -122,6 +122,9 @@ begin
         end if;
     end loop;
 
+    perform outlast.count_settled(array_agg(s.tenant), array_agg(s.task), array_agg(s.key), array_agg(s.state))
+       from unnest(p_tenant, p_task, p_key, v_states, v_kinds) as s (tenant, task, key, state, kind)
+      where s.kind = 'settled';
     return query select s.* from unnest(v_kinds, v_states, v_waits, v_woken) as s (kind, state, wait_us, woken);
 end
 $$;
