@@ -775,6 +775,19 @@ class TestContradictions:
         scene.pass_time(9 * HOUR)
         assert await take(scene) == []
 
+    async def test_a_success_in_doubt_holds_its_key_again(self, scene: Scene) -> None:
+        claimed = await scene.running()
+        key = await scene.called(claimed, "unknown", business=once())
+        await scene.store.settle([scene.settlement(claimed, key)], now=scene.now)
+        await scene.store.note([late(claimed, key, "did_not_happen")], now=scene.now)
+        held = await holder(scene, once())
+        assert held is not None
+        assert (held.key, held.state, held.until) == (key, "held", None)
+        assert check_all(await scene.store.dump()) == []
+        # So that nobody else does it meanwhile.
+        other = await scene.running()
+        assert (await scene.flush(other, scene.intent(business=once()))).refusals == ((0, "key_held"),)
+
     async def test_a_key_that_did_not_happen_after_all_is_given_up(self, scene: Scene) -> None:
         claimed = await scene.running()
         key = await scene.called(claimed, "unknown", business=once())

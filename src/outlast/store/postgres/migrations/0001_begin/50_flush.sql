@@ -556,7 +556,7 @@ begin
          where excluded.until_at > w.until_at;
     end if;
 
-    -- Unknowns that their worker has settled. One that was put back for a send that was then refused is as open as before.
+    -- Unknowns that their worker has settled. One that was put back for a send that was refused is as open as before.
     if array_remove(o_settled_by, null) <> '{}' then
         perform outlast.count_settled(array_agg(x.tenant), array_agg(x.task), array_agg(x.key), array_agg(x.state))
            from unnest(o_place, o_tenant, o_task, o_key, o_state, o_settled_by)
@@ -564,7 +564,8 @@ begin
           where h_ok[x.place >> 20] and x.settled_by is not null and x.place <> all(v_refused)
             and not (x.state = 'planned'
                      and exists (select from unnest(i_place, i_key) as i (place, key)
-                                  where i.place >> 20 = x.place >> 20 and i.key = x.key and i.place = any(v_refused)));
+                                  where i.place >> 20 = x.place >> 20 and i.key = x.key
+                                    and i.place = any(v_refused)));
     end if;
 
     -- The verdicts, in short: a letter for each head, then head:entry:name of what was refused.

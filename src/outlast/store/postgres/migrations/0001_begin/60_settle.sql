@@ -1,7 +1,8 @@
 -- settle, note, claim_open, postpone: facts from outside, with or without a lease.
 --
--- Lock order: heads by (tenant, task), each waited for (claim_open: the session's row, then heads with skip locked); then
--- rows of those tasks only; last, counts by tenant and tool.
+-- Lock order: heads by (tenant, task), each waited for (claim_open: the session's row, then heads with skip locked);
+-- then, in note, business keys that are done by name, since flushes may want them; then rows of those tasks only; last,
+-- counts by tenant and tool.
 -- What is fenced: operations by their state and turn, read after their head's lock was waited for.
 
 -- Lock heads in the order of their names, waiting for each.
@@ -151,6 +152,12 @@ declare
     v_state text;
 begin
     perform outlast.lock_heads(p_tenant, p_task);
+    -- Keys of what may be contradicted.
+    perform from unnest(p_tenant, p_task, p_key, p_says) as s (tenant, task, key, says)
+       join outlast.business_keys b on b.tenant = s.tenant and b.task = s.task and b.key = s.key
+      where s.says is not null and b.state = 'done'
+      order by b.tenant, b.tool, b.value
+        for no key update of b;
     v_now := coalesce(p_now, outlast.clock_us());
     for v_item in
         select s.*
@@ -169,6 +176,9 @@ begin
         if found then
             insert into outlast.unsettled (tenant, task, key, since, why)
             values (v_item.tenant, v_item.task, v_item.key, v_now, 'late evidence contradicts what was settled');
+            update outlast.business_keys b
+               set state = 'held', until_at = null
+             where b.tenant = v_item.tenant and b.task = v_item.task and b.key = v_item.key and b.state = 'done';
             -- The end of a task stays its last event.
             with told as (
                 update outlast.tasks t
