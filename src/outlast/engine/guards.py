@@ -79,6 +79,9 @@ async def held_back(run: Run, operation: Operation, refused: str) -> HeldBack | 
 async def refuse(run: Run, operation: Operation, reason: str, message: str) -> HeldBack:
     """End a call that was not made as refused; one whose earlier attempt is open is left to a person
     instead."""
+    if operation.earlier_open and operation.state == "planned":
+        # Put back for a resend by the settler or a person, who could not know that it would be refused.
+        await settling.still_unknown(run, operation, message)
     if operation.state == "unknown":
         await settling.leave_to_a_person(run, operation, message)
         return HeldBack(why=message, wait_s=None)

@@ -318,7 +318,10 @@ class PostgresStore(Views):
         if not postponements:
             return []
         columns = zip(
-            *((p.tenant, p.task, p.key, p.turn, p.ask_in_us, p.unusable, p.why) for p in postponements),
+            *(
+                (p.tenant, p.task, p.key, p.turn, p.ask_in_us, p.unusable, p.why, p.seen)
+                for p in postponements
+            ),
             strict=True,
         )
         rows = await self._rows(self._control_line, "postpone", *columns, now)

@@ -19,6 +19,7 @@ from outlast.store.reconciling import (
     OpenState,
     Pause,
     Postponement,
+    SettledCounts,
 )
 from outlast.store.records import (
     Batch,
@@ -53,8 +54,8 @@ from outlast.store.rows import (
 )
 from outlast.store.sqlite import claim as claiming
 from outlast.store.sqlite import connection as connections
+from outlast.store.sqlite import counts, keys, outbox, reconciling, switches, views
 from outlast.store.sqlite import flush as flushing
-from outlast.store.sqlite import keys, outbox, reconciling, switches, views
 from outlast.store.sqlite import migrate as migrating
 from outlast.store.sqlite import settle as settling
 from outlast.store.sqlite import submit as submitting
@@ -312,6 +313,10 @@ class SqliteStore:
     async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:
         """Read a place in the reconciliation queue; see ``Store.read_open``."""
         return await self._desk().read(lambda tx: reconciling.read_open(tx, tenant, task, key))
+
+    async def read_settled_counts(self, tenant: str) -> list[SettledCounts]:
+        """Read how unknowns were settled; see ``Store.read_settled_counts``."""
+        return await self._desk().read(lambda tx: counts.read(tx, tenant))
 
     async def list_pauses(self, tenant: str) -> list[Pause]:
         """List the switches that stand; see ``Store.list_pauses``."""

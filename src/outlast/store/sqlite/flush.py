@@ -26,7 +26,7 @@ from outlast.store.records import (
     TakeTurn,
     TaskWrites,
 )
-from outlast.store.sqlite import gate, keys
+from outlast.store.sqlite import counts, gate, keys
 from outlast.store.sqlite.heads import Head, any_unsettled, json_text
 from outlast.store.sqlite.transaction import Transaction
 
@@ -65,11 +65,24 @@ def _write_task(tx: Transaction, writes: TaskWrites, at: int) -> Flushed:
         refusal = _WRITERS[type(entry)](tx, head, entry)
         if refusal is not None:
             refusals.append((index, refusal))
+    if tx.settled:
+        _count_settled(tx, head, writes, refusals)
     if head.state != "running":
         head.save()
     else:
         head.save_events()
     return Flushed(kind="accepted", refusals=tuple(refusals), state=_state(head))
+
+
+def _count_settled(tx: Transaction, head: Head, writes: TaskWrites, refusals: list[tuple[int, str]]) -> None:
+    """Count what the worker has settled; what was put back for a send that was then refused is as open as
+    before."""
+    entries = [writes.entries[index] for index, _ in refusals]
+    refused = {entry.key for entry in entries if isinstance(entry, CommitIntent)}
+    settled, tx.settled = tx.settled, []
+    for key, state in settled:
+        if state != "planned" or key not in refused:
+            counts.count(tx, (head.tenant, head.task, key), state)
 
 
 def _state(head: Head) -> Any:
@@ -162,6 +175,8 @@ def _record_outcome(tx: Transaction, head: Head, entry: RecordOutcome) -> str | 
     )
     if not recorded:
         return "turn_passed"
+    if entry.settled_by is not None:
+        tx.settled.append((entry.key, entry.state))
     name = (head.tenant, head.task, entry.key)
     if entry.state == "unknown":
         head.unsettle(entry.key, sender_gone=entry.sender_gone)
@@ -194,7 +209,7 @@ def _append_events(tx: Transaction, head: Head, entry: AppendEvents) -> str | No
 def _note(tx: Transaction, head: Head, entry: Note) -> str | None:
     tx.run(
         "add_evidence",
-        (head.tenant, head.task, entry.key, entry.attempt, entry.source, entry.data, head.at),
+        (head.tenant, head.task, entry.key, entry.attempt, entry.source, entry.data, head.at, None),
     )
     return None
 

@@ -25,7 +25,8 @@ class Transaction:
 
     hints: topics to hint once this transaction is committed. pauses: (tenant, scope) of every switch that
     stands; keys, waits and unsettled: whether there is any business key, any provider's wait, anything in the
-    reconciliation queue; None until somebody has looked.
+    reconciliation queue; None until somebody has looked. settled: (key, state) of a task's operations that
+    its worker has settled, to be counted.
     """
 
     __slots__ = (
@@ -40,6 +41,7 @@ class Transaction:
         "hints",
         "keys",
         "pauses",
+        "settled",
         "unsettled",
         "waits",
     )
@@ -64,6 +66,7 @@ class Transaction:
         self.keys: bool | None = None
         self.waits: bool | None = None
         self.unsettled: bool | None = None
+        self.settled: list[tuple[str, str]] = []
 
     # -- statements ------------------------------------------------------------------------------------------
 
@@ -148,6 +151,7 @@ class Transaction:
         """Drop what a verb left here that was rolled back: lanes, events, and what it has looked at."""
         self._new_lanes.clear()
         self._events.clear()
+        self.settled.clear()
         self.pauses = self.keys = self.waits = self.unsettled = None
 
     def enqueue(self, entries: Sequence[tuple[int, str, str]]) -> None:

@@ -159,7 +159,7 @@ where tenant = :tenant and task = :task and kind = 'timer' and state = 'running'
 
 -- Append one piece of evidence to an operation.
 -- name: add_evidence
-insert into evidence (tenant, task, key, number, attempt, source, data, at)
-select :tenant, :task, :key, coalesce(max(number), 0) + 1, :attempt, :source, :data, :at
+insert into evidence (tenant, task, key, number, attempt, source, data, at, says)
+select :tenant, :task, :key, coalesce(max(number), 0) + 1, :attempt, :source, :data, :at, :says
 from evidence
 where tenant = :tenant and task = :task and key = :key;

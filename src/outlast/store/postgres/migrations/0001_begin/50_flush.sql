@@ -2,7 +2,7 @@
 --
 -- Lock order: the writer's advisory lock; heads with skip locked, so that nobody's lock stalls the others and two
 -- batches cannot deadlock; business keys by name, those that are new before those that are done; rows of locked heads
--- only; last, waits of providers by name. A business key that is held is written only under its holder's head, and who
+-- only; last, waits of providers by name, then counts by tenant and tool. A business key that is held is written only under its holder's head, and who
 -- wants it is refused without waiting.
 -- What is fenced: every statement below writes rows of heads whose locked epoch is the one given and which run.
 --
@@ -554,6 +554,17 @@ begin
         on conflict (tenant, provider) do update
            set until_at = excluded.until_at
          where excluded.until_at > w.until_at;
+    end if;
+
+    -- Unknowns that their worker has settled. One that was put back for a send that was then refused is as open as before.
+    if array_remove(o_settled_by, null) <> '{}' then
+        perform outlast.count_settled(array_agg(x.tenant), array_agg(x.task), array_agg(x.key), array_agg(x.state))
+           from unnest(o_place, o_tenant, o_task, o_key, o_state, o_settled_by)
+                as x (place, tenant, task, key, state, settled_by)
+          where h_ok[x.place >> 20] and x.settled_by is not null and x.place <> all(v_refused)
+            and not (x.state = 'planned'
+                     and exists (select from unnest(i_place, i_key) as i (place, key)
+                                  where i.place >> 20 = x.place >> 20 and i.key = x.key and i.place = any(v_refused)));
     end if;
 
     -- The verdicts, in short: a letter for each head, then head:entry:name of what was refused.
