@@ -58,8 +58,7 @@ async def call(run: Run, key: str, tool: ToolSpec, args: tuple[Any, ...], named:
     row = known(run, key, "tool", tool.name, request)
     if row is not None and row.state in ("succeeded", "failed"):
         return tool.signature.restore(recorded(run, row))
-    under_way = run.open.get(key)
-    if under_way is None:
+    if key not in run.open:
         operation = Operation(
             key=key,
             position=row.position if row is not None else run.next_position(),
@@ -79,9 +78,8 @@ async def call(run: Run, key: str, tool: ToolSpec, args: tuple[Any, ...], named:
             earlier_open=row is not None and _left_open(row),
         )
         run.active += 1
-        under_way = run.own(key, _perform(run, operation))
-    result = await asyncio.shield(under_way)
-    return tool.signature.restore(result)
+        run.own(key, _perform(run, operation))
+    return tool.signature.restore(await run.join(key))
 
 
 def _business(tool: ToolSpec, plain: dict[str, Any]) -> BusinessKey | None:
@@ -273,11 +271,11 @@ async def _body(run: Run, operation: Operation) -> Outcome:
         guard=run.guard,
         client=run.host.http_client,
     )
-    limit = asyncio.timeout(timeout_s)
+    limit = run.host.limits.within(timeout_s)
     try:
         # Not every tool asks before it sends, so it is asked here as well.
         run.guard()
-        async with limit:
+        with limit:
             result = await tool.function(tool_call, **operation.arguments)
     except asyncio.CancelledError as error:
         # Only a run that is over cuts a call, and only after its grace time.
@@ -286,7 +284,7 @@ async def _body(run: Run, operation: Operation) -> Outcome:
         raise
     # A tool body may raise anything; what it means is the classification's to say.
     except BaseException as error:
-        if isinstance(error, TimeoutError) and limit.expired() and tool_call.began and changes:
+        if isinstance(error, TimeoutError) and limit.expired and tool_call.began and changes:
             return Unknown(reason="timeout", clue=f"no answer within {timeout_s:g} s")
         return _classified(error, tool_call, changes=changes)
     return Succeeded(result=result)
@@ -329,8 +327,8 @@ def _shared_wait(tool: ToolSpec, outcome: Outcome) -> tuple[str, int] | None:
 
 def _pause_us(run: Run, operation: Operation) -> int | None:
     """Answer the microseconds to wait before another attempt, None when there may be none."""
-    if operation.series.again_at is None:
-        return None
+    if not operation.series.again_at:
+        return operation.series.again_at
     return max(0, operation.series.again_at - run.host.session.database_now())
 
 

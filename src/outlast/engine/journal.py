@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Protocol
 
 from outlast import clock, probes, telemetry
@@ -48,8 +49,10 @@ from outlast.store.records import (
 
 Verdict = str | None
 """None: written or admitted; else the name of the refusal."""
-Waiting = tuple[Entry, "asyncio.Future[Verdict] | None", int]
-"""An entry, whoever waits for its verdict, and its size in bytes."""
+Told = Callable[[Verdict, Exception | None], None]
+"""Told of a verdict, or of the error in place of it, in the journal's own asyncio task; it raises nothing."""
+Waiting = tuple[Entry, "asyncio.Future[Verdict] | None", Told | None, int]
+"""An entry, whoever waits for its verdict, whoever is told of it, and its size in bytes."""
 
 
 class Lease(Protocol):
@@ -104,9 +107,9 @@ class Journal:
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def append(self, lease: Lease, entry: Entry) -> None:
-        """Record an entry without waiting for the disk."""
-        self._add(lease, (entry, None, size_of(entry)))
+    def append(self, lease: Lease, entry: Entry, told: Told | None = None) -> None:
+        """Record an entry without waiting for the disk. told: called once what came of it is known."""
+        self._add(lease, (entry, None, told, size_of(entry)))
 
     def submit(self, lease: Lease, entry: Entry) -> asyncio.Future[Verdict]:
         """Record an entry; the future ends when it is committed, with None or the name of its refusal.
@@ -114,7 +117,7 @@ class Journal:
         It raises LeaseLost when the lease was fenced out, and BatchRejected when the entry cannot be stored.
         """
         future: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
-        self._add(lease, (entry, future, size_of(entry)))
+        self._add(lease, (entry, future, None, size_of(entry)))
         return future
 
     async def room(self) -> None:
@@ -131,8 +134,10 @@ class Journal:
         self._drop(lease, LeaseLost(f"task {lease.task}: epoch {lease.epoch} is no longer current"))
 
     def _drop(self, lease: Lease, error: Exception) -> None:
-        for _, future, size in self._pending.pop(lease, ()):
+        for _, future, told, size in self._pending.pop(lease, ()):
             self._waiting_bytes -= size
+            if told is not None:
+                told(None, error)
             if future is not None and not future.done():
                 future.set_exception(error)
                 # Whoever waited may be gone already; the run is told as well.
@@ -143,7 +148,7 @@ class Journal:
         if queue is None:
             queue = self._pending[lease] = deque()
         queue.append(waiting)
-        self._waiting_bytes += waiting[2]
+        self._waiting_bytes += waiting[3]
         if self._waiting_bytes > 4 * self._settings.batch_bytes:
             self._room.clear()
         self._idle.clear()
@@ -172,7 +177,7 @@ class Journal:
             queue, taken = self._pending[lease], []
             while queue and entries < self._settings.batch_entries and size < self._settings.batch_bytes:
                 waiting = queue.popleft()
-                size += waiting[2]
+                size += waiting[3]
                 entries += 1
                 taken.append(waiting)
             if taken:
@@ -191,7 +196,7 @@ class Journal:
                 tenant=lease.tenant,
                 task=lease.task,
                 epoch=lease.epoch,
-                entries=tuple([entry for entry, _, _ in waiting]),
+                entries=tuple([entry for entry, _, _, _ in waiting]),
             )
             for lease, waiting in batch
         )
@@ -250,7 +255,7 @@ class Journal:
         if queue is None:
             queue = self._pending[lease] = deque()
         queue.extendleft(reversed(waiting))
-        self._waiting_bytes += sum(size for _, _, size in waiting)
+        self._waiting_bytes += sum(size for _, _, _, size in waiting)
 
     def _refuse(self, lease: Lease, waiting: list[Waiting]) -> None:
         self._put_back(lease, waiting)
@@ -260,6 +265,8 @@ class Journal:
     @staticmethod
     def _accept(waiting: list[Waiting], verdict: Flushed) -> None:
         refusals = dict(verdict.refusals) if verdict.refusals else {}
-        for index, (_, future, _) in enumerate(waiting):
-            if future is not None and not future.done():
+        for index, (_, future, told, _) in enumerate(waiting):
+            if told is not None:
+                told(refusals.get(index), None)
+            elif future is not None and not future.done():
                 future.set_result(refusals.get(index))

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from outlast import probes, telemetry
 from outlast.core import values
 from outlast.core.outcome import Failed, Outcome, Succeeded, Unknown
+from outlast.engine.journal import Told, Verdict
 from outlast.engine.operation import Operation
 from outlast.engine.run import Outpaced, Run
 from outlast.engine.series import Series
@@ -88,12 +89,16 @@ async def record(run: Run, operation: Operation, outcome: Outcome, wait: tuple[s
             ),
         ),
     )
-    recording = run.host.journal.submit(run, entry)
-    recording.add_done_callback(functools.partial(_recorded, run, operation, entry))
+    told = functools.partial(_recorded, run, operation, entry)
     # A success may still be on its way to disk while the agent goes on: whatever leaves the process next
     # waits for it. What may lead to another send does not go on.
-    if text is None and await recording is not None:
-        raise Outpaced(f"operation {operation.key}: its outcome came after its turn had passed")
+    if text is not None:
+        run.host.journal.append(run, entry, told)
+    else:
+        recording = run.host.journal.submit(run, entry)
+        recording.add_done_callback(functools.partial(_ended, told))
+        if await recording is not None:
+            raise Outpaced(f"operation {operation.key}: its outcome came after its turn had passed")
     operation.turn += 1
     operation.state = state
     if state in ("succeeded", "failed"):
@@ -116,17 +121,25 @@ async def record(run: Run, operation: Operation, outcome: Outcome, wait: tuple[s
     return outcome
 
 
-def _recorded(
-    run: Run, operation: Operation, entry: RecordOutcome, recording: asyncio.Future[str | None]
-) -> None:
-    """Note that an outcome is on disk, or keep it as evidence where it is not taken any more."""
+def _ended(told: Told, recording: asyncio.Future[Verdict]) -> None:
     if recording.cancelled():
         return
-    if recording.exception() is None and recording.result() is None:
+    error = recording.exception()
+    if error is None:
+        told(recording.result(), None)
+    elif isinstance(error, Exception):
+        told(None, error)
+
+
+def _recorded(
+    run: Run, operation: Operation, entry: RecordOutcome, refused: Verdict, error: Exception | None
+) -> None:
+    """Note that an outcome is on disk, or keep it as evidence where it is not taken any more."""
+    if error is None and refused is None:
         probes.reach("effects.after_outcome")
         return
     _late(run, operation, entry)
-    if recording.exception() is None:
+    if error is None:
         run.interrupt("outpaced", f"operation {operation.key}: its outcome came after its turn had passed")
 
 

@@ -33,6 +33,7 @@ from outlast.core.transitions import WAITING_REASONS
 from outlast.engine import scopes
 from outlast.engine.finding import Inquiries
 from outlast.engine.journal import Journal
+from outlast.engine.limits import Limits
 from outlast.engine.registry import AgentSpec, Registry
 from outlast.engine.session import Session
 from outlast.engine.settings import WorkerSettings
@@ -71,6 +72,7 @@ class Host(Protocol):
     session: Session
     store: Store
     inquiries: Inquiries
+    limits: Limits
     draining: bool
     grace_ends: float | None
     """When the time to let calls end is over, once the worker leaves; by the monotonic clock."""
@@ -132,6 +134,7 @@ class Run:
         """Whether nothing is left but to bring the ending to disk; it holds no slot any more."""
         self.returned = False
         self.open: dict[str, asyncio.Task[Any]] = {}
+        self._joined: dict[str, list[asyncio.Future[Any]]] = {}
         self.critical: set[str] = set()
         self.stepping: set[str] = set()
         self.waits: dict[str, Wait] = {}
@@ -311,18 +314,31 @@ class Run:
 
     # -- running --------------------------------------------------------------------------------------------
 
-    def own(self, key: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    def own(self, key: str, work: Coroutine[Any, Any, Any]) -> None:
         """Run an operation in a task of its own, which a cancelled caller does not cut."""
         task = asyncio.get_running_loop().create_task(work)
         self.open[key] = task
         task.add_done_callback(lambda done: self._closed(key, done))
-        return task
+
+    def join(self, key: str) -> asyncio.Future[Any]:
+        """Answer a future of an open operation's result; to cancel it leaves the operation alone."""
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._joined.setdefault(key, []).append(future)
+        return future
 
     def _closed(self, key: str, task: asyncio.Task[Any]) -> None:
         self.open.pop(key, None)
-        if not task.cancelled():
-            # Seen here, so that an operation whose caller was cancelled does not warn of a lost exception.
-            task.exception()
+        # Seen here, so that an operation whose caller was cancelled does not warn of a lost exception.
+        error = None if task.cancelled() else task.exception()
+        for future in self._joined.pop(key, ()):
+            if future.done():
+                continue
+            if task.cancelled():
+                future.cancel()
+            elif error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(task.result())
 
     async def execute(self, context: Any) -> None:
         """Run the agent's function to the end of this attempt."""

@@ -15,6 +15,7 @@ import asyncio
 import contextvars
 import inspect
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import CodeType
 from typing import Any, NoReturn, get_type_hints
 
@@ -135,11 +136,11 @@ async def step(
     run.stepping.add(key)
     run.active += 1
     position = row.position if row is not None else run.next_position()
-    limit = asyncio.timeout(timeout_s)
+    limit = None if timeout_s is None else run.host.limits.within(timeout_s)
     try:
         await run.host.journal.room()
         with scopes.Inside(scopes.Scope(path=f"{key}/", owner=asyncio.current_task())):
-            async with limit:
+            with limit or nullcontext():
                 if inspect.iscoroutinefunction(function):
                     result = await function(*args, **named)
                 else:
@@ -156,7 +157,7 @@ async def step(
     # A step may raise anything; each kind is a recorded failure of the step, and the agent decides.
     except BaseException as error:
         text = text_of(error)
-        if isinstance(error, TimeoutError) and limit.expired():
+        if isinstance(error, TimeoutError) and limit is not None and limit.expired:
             text = f"step {name} took longer than {timeout_s} s"
         _fail(run, key, position, name, request, StepFailed.code, text, error, retryable=True)
     finally:

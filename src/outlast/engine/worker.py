@@ -29,6 +29,7 @@ from outlast.engine.finding import Inquiries
 from outlast.engine.housekeeping import sweeper
 from outlast.engine.housekeeping.settler import Settler
 from outlast.engine.journal import Journal
+from outlast.engine.limits import Limits
 from outlast.engine.registry import Registry
 from outlast.engine.run import Run
 from outlast.engine.session import Session
@@ -46,6 +47,8 @@ from outlast.store.records import (
 from outlast.tools.http import make_client
 
 T = TypeVar("T")
+PAUSE_S = 0.005
+"""Seconds until a worker looks again that was given less than it had slots for, unless it is woken before."""
 CUT_S = 5.0
 """Seconds in which a run that was cut has to bring its ending to disk."""
 
@@ -64,6 +67,7 @@ class Worker:
         # Named after the session, so that the writer's row goes when the session is retired.
         self.journal = Journal(store, self.settings, f"{self.session.id}/journal")
         self.inquiries = Inquiries()
+        self.limits = Limits()
         self._spec_of = tool_spec_of(registry.tools)
         self._config = registry.configuration()
         self._slot_free = asyncio.Event()
@@ -167,6 +171,7 @@ class Worker:
                 task.cancel()
             await asyncio.gather(*duties, journal, return_exceptions=True)
             await self.session.close()
+            self.limits.close()
             if self._client is not None:
                 await self._client.aclose()
             if self._threads is not None:
@@ -228,22 +233,26 @@ class Worker:
                 await self._first(asyncio.create_task(self.session.open()), self._stopping.wait())
                 continue
             if not reply.claims:
-                await self._wait_for_work()
+                await self._wait_for_work(self.settings.poll_s)
                 continue
             telemetry.emit(telemetry.TasksClaimed(count=len(reply.claims)))
             probes.reach("worker.claimed")
             for claimed, inputs in zip(reply.claims, loaded, strict=True):
                 self._start(request.session, claimed, inputs)
-            # Let the new runs begin before the next claim.
-            await asyncio.sleep(0)
+            if len(reply.claims) < free:
+                # There is hardly more: the next look does not stand in the way of the new runs.
+                await self._wait_for_work(PAUSE_S)
+            else:
+                # Let the new runs begin before the next claim.
+                await asyncio.sleep(0)
 
-    async def _wait_for_work(self) -> None:
-        """Wait for a hint, the next poll, or a stop."""
+    async def _wait_for_work(self, seconds: float) -> None:
+        """Wait for a hint, so many seconds, or a stop."""
         # In this very asyncio task, since the store keeps for each what it was told last.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(None) as self._idling:
                 if not self.draining:
-                    await self.store.wakes.wait("queue", self.settings.poll_s)
+                    await self.store.wakes.wait("queue", seconds)
         self._idling = None
 
     async def _pause(self, seconds: float) -> None:

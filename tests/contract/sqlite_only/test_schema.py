@@ -31,7 +31,7 @@ SMALL = {
 }
 """Tables that a statement may walk through: one row a process, a provider, a switch or a lane that holds
 something, or in order to a limit."""
-BOUNDED = {"count_queue": {"queue"}, "any_keys": {"business_keys"}}
+BOUNDED = {"count_queue": {"queue"}, "any_keys": {"business_keys"}, "any_unsettled": {"unsettled"}}
 """Statements that walk through a table up to a bound."""
 
 

@@ -76,7 +76,7 @@ class PostgresStore(Views):
         address = Address(url)
         super().__init__(address, statements.load("outlast.store.postgres.sql"))
         sql = self._sql
-        sql["flush"] = f"select outlast.flush({', '.join(f'${n}' for n in range(1, batches.ARGUMENTS + 1))})"
+        sql["flush"] = batches.statement()
         self._claim_line = Line(address, connections.CLAIM)
         self._flush_line = Line(address, connections.FLUSH)
         self._load_line = Line(address, connections.LOAD)

@@ -27,7 +27,7 @@ from outlast.store.records import (
     TaskWrites,
 )
 from outlast.store.sqlite import counts, gate, keys
-from outlast.store.sqlite.heads import Head, json_text
+from outlast.store.sqlite.heads import Head, any_unsettled, json_text
 from outlast.store.sqlite.transaction import Transaction
 
 
@@ -181,12 +181,14 @@ def _record_outcome(tx: Transaction, head: Head, entry: RecordOutcome) -> str | 
     if entry.state == "unknown":
         head.unsettle(entry.key, sender_gone=entry.sender_gone)
     else:
-        tx.run("drop_unsettled", name)
+        if any_unsettled(tx):
+            tx.run("drop_unsettled", name)
         if entry.state in OPERATION.final:
             keys.end(tx, name, entry.state, head.at)
     if entry.wait is not None:
         provider, wait_us = entry.wait
         tx.run("keep_wait", (head.tenant, provider, head.at + wait_us))
+        tx.waits = True
     _append(head, entry.events)
     return None
 

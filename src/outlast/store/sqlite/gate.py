@@ -75,11 +75,18 @@ def admit(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
     return None
 
 
+def any_waits(tx: Transaction, at: int) -> bool:
+    """Say whether any provider has asked to wait: one look a transaction, so that nobody else pays for it."""
+    if tx.waits is None:
+        tx.waits = tx.row("any_waits", (at,)) is not None
+    return tx.waits
+
+
 def _against(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
     """Say what is against an intent beside the ledger itself."""
     if switches.paused(tx, head.tenant, entry.name):
         return "paused"
-    if entry.provider is not None:
+    if entry.provider is not None and any_waits(tx, head.at):
         wait = tx.row("read_wait", (head.tenant, entry.provider))
         if wait is not None and wait[0] > head.at:
             return f"held {wait[0] - head.at}"

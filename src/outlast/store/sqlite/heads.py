@@ -19,6 +19,13 @@ def json_text(value: Any) -> str:
     return orjson.dumps(value).decode()
 
 
+def any_unsettled(tx: Transaction) -> bool:
+    """Say whether anything is in the reconciliation queue: one look a transaction."""
+    if tx.unsettled is None:
+        tx.unsettled = tx.row("any_unsettled") is not None
+    return tx.unsettled
+
+
 class Head:
     """A head as read in this transaction, changed in memory and written back once by ``save``.
 
@@ -110,6 +117,7 @@ class Head:
         """Put an unknown operation into the reconciliation queue; what stands there already stays."""
         name = (self.tenant, self.task, key)
         added = self._tx.run("add_unsettled", (*name, self.at, self.at, sender_gone, why))
+        self._tx.unsettled = True
         if sender_gone and not added:
             self._tx.run("sender_is_gone", name)
 

@@ -129,6 +129,7 @@ def _contradict(tx: Transaction, one: Evidence, at: int) -> None:
     name = (one.tenant, one.task, one.key)
     tx.run("contradict_operation", name)
     tx.run("add_unsettled", (*name, at, None, False, CONTRADICTED))
+    tx.unsettled = True
     keys.hold_again(tx, name)
     head = Head.read(tx, one.tenant, one.task, at)
     if head is not None and head.live:

@@ -24,8 +24,9 @@ class Transaction:
     """What a verb writes through. Lives for one transaction of one connection; not shared between threads.
 
     hints: topics to hint once this transaction is committed. pauses: (tenant, scope) of every switch that
-    stands, and keys: whether there is any business key; None until somebody has looked. settled: (key, state)
-    of a task's operations that its worker has settled, to be counted.
+    stands; keys, waits and unsettled: whether there is any business key, any provider's wait, anything in the
+    reconciliation queue; None until somebody has looked. settled: (key, state) of a task's operations that
+    its worker has settled, to be counted.
     """
 
     __slots__ = (
@@ -41,6 +42,8 @@ class Transaction:
         "keys",
         "pauses",
         "settled",
+        "unsettled",
+        "waits",
     )
 
     def __init__(
@@ -61,6 +64,8 @@ class Transaction:
         self.hints: set[str] = set()
         self.pauses: frozenset[Row] | None = None
         self.keys: bool | None = None
+        self.waits: bool | None = None
+        self.unsettled: bool | None = None
         self.settled: list[tuple[str, str]] = []
 
     # -- statements ------------------------------------------------------------------------------------------
@@ -147,7 +152,7 @@ class Transaction:
         self._new_lanes.clear()
         self._events.clear()
         self.settled.clear()
-        self.pauses = self.keys = None
+        self.pauses = self.keys = self.waits = self.unsettled = None
 
     def enqueue(self, entries: Sequence[tuple[int, str, str]]) -> None:
         """Put tasks, as (lane, tenant, task), into their lanes behind everything queued before."""

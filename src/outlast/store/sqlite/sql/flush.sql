@@ -62,6 +62,13 @@ set kind = :kind, name = :name, state = 'running', request = :request, decision 
 where tenant = :tenant and task = :task and key = :key and attempt = :attempt and turn = :turn
     and state in ('planned', 'approved');
 
+-- Say whether any provider has asked everybody to wait.
+-- name: any_waits
+select 1
+from provider_waits
+where until_at > :now
+limit 1;
+
 -- Read how long a provider asked everybody to wait.
 -- name: read_wait
 select until_at

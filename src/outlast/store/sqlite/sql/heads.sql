@@ -123,6 +123,12 @@ where tenant = :tenant and task = :task and key = :key;
 delete from unsettled
 where tenant = :tenant and task = :task and key = :key;
 
+-- Say whether anything is in the reconciliation queue.
+-- name: any_unsettled
+select 1
+from unsettled
+limit 1;
+
 -- Count what a task has in the reconciliation queue.
 -- name: count_unsettled
 select count(*)
