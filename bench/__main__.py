@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import claims, faults, footprint, http, raw, settling, workloads
+from bench import claims, faults, footprint, http, otherside, raw, settling, workloads
 from bench.apps import make_app
 from outlast import Outlast
 from outlast.testing.servers import EmbeddedPostgres
@@ -119,6 +119,12 @@ async def postgres(bench: Bench, server_url: str | None) -> tuple[Figures, float
         http_rate = await bench.measure(
             "http submits", lambda p: http.submits(url, 2.0 if bench.quick else 5.0)
         )
+        url = database()
+        found.update(
+            await bench.measure(
+                "postgres otherside", lambda p: otherside.measure(url, 2.0 if bench.quick else 5.0, p)
+            )
+        )
         if not bench.quick:
             url = database()
             found.update(await bench.measure("postgres takeover", lambda p: faults.takeover(url, p)))
@@ -177,6 +183,8 @@ def table(report: dict[str, Any]) -> Table:
                 cells += [f"{value / figures['raw_commits']:.2f}", f"{RATIOS[key][column]:.2f}"]
             elif key == "w3_p50_ms" and value is not None:
                 cells += [f"{value / figures['raw_commit_ms']:.1f}", ("12", "11")[column]]
+            elif key == "otherside_added_p50_ms" and value is not None:
+                cells += [f"{value / figures['raw_commit_ms']:.1f}", f"{otherside.TARGET_MS} ms"]
             else:
                 cells += ["", ""]
         shown.add_row(*cells)

@@ -27,6 +27,7 @@ from outlast.engine.context import TaskContext
 from outlast.engine.declaring import ToolOptions
 from outlast.engine.settings import WorkerSettings
 from outlast.observability.logs import event_name
+from outlast.otherside import problems as refusals
 from outlast.server import create_app, reading
 from outlast.server.problem import PROBLEMS
 from outlast.server.routes.tasks import MAX_LEDGER
@@ -131,6 +132,15 @@ def problem_codes() -> str:
     return table(
         ["code", "HTTP status", "title"],
         [(code(name), status, title) for name, (status, title) in PROBLEMS.items() if name not in known],
+    )
+
+
+@part
+def otherside_problems() -> str:
+    """The codes of the middleware."""
+    return table(
+        ["code", "HTTP status", "title"],
+        [(code(name), status, title) for name, (status, title) in refusals.PROBLEMS.items()],
     )
 
 
@@ -412,7 +422,14 @@ def _tool_options() -> Iterator[tuple[str, str]]:
 def views() -> str:
     """The records that callers read, with their fields."""
     kinds = [outlast.TaskView, outlast.EventView, outlast.OperationView, outlast.EvidenceView]
-    kinds += [views_.QueueView, views_.PauseView, views_.AuditView, ledger.PlanView, ledger.OtherSide]
+    kinds += [
+        views_.QueueView,
+        views_.PauseView,
+        views_.AuditView,
+        ledger.PlanView,
+        ledger.ToolStats,
+        ledger.OtherSide,
+    ]
     return table(
         ["record", "fields", "meaning"],
         [

@@ -11,7 +11,8 @@ from typing import Any, Literal, Protocol
 from outlast import clock, telemetry
 from outlast.core import ids, values
 from outlast.core.settle import Plan, plan
-from outlast.engine.housekeeping.settler import open_facts
+from outlast.engine import facts
+from outlast.engine.housekeeping.settler import may_send
 from outlast.engine.registry import Registry
 from outlast.errors import (
     ConfigurationError,
@@ -21,7 +22,7 @@ from outlast.errors import (
     SettlementConflict,
 )
 from outlast.store.contract import Store
-from outlast.store.reconciling import EVERY_TENANT, OpenItem, OpenState, Pause
+from outlast.store.reconciling import EVERY_TENANT, OpenState, Pause, SettledCounts
 from outlast.store.records import OperationRow, Settlement, TaskRef
 from outlast.store.rows import EventCursor, OperationFilter
 from outlast.submitting import DEFAULT_TENANT
@@ -31,6 +32,13 @@ from outlast.views import AuditView, EventView, EvidenceView, OperationView, Pau
 
 PAGE = 500
 """Events that are read at a time."""
+ENOUGH = 10
+HIGH = 0.5
+"""A share of unknowns that did not happen says something of a tool from so many ends on, and above this."""
+MISCLASSIFIED = (
+    "most of what was unknown had not happened: its outcomes are probably classified wrongly, failures taken"
+    " for unknowns; see 'Say how it ended' in docs/howto/write-a-tool.md"
+)
 
 
 class App(Protocol):
@@ -156,8 +164,10 @@ class Operations:
             raise SettlementConflict(
                 f"operation {operation} is {settled.state}, not open to this settlement", state=settled.state
             )
-        telemetry.emit(telemetry.OperationSettled(tenant=tenant, task=task, key=key, verdict=verdict))
         view, _ = await self.show(operation, tenant=tenant)
+        telemetry.emit(
+            telemetry.OperationSettled(tenant=tenant, task=task, key=key, name=view.name, verdict=verdict)
+        )
         return view
 
     async def _check_sender(self, tenant: str, task: str, operation: str) -> None:
@@ -225,16 +235,18 @@ class Operations:
         store = self._app.store
         evidence = await store.read_evidence(row.tenant, row.task, row.key)
         (task,) = await store.read_tasks([TaskRef(tenant=row.tenant, task=row.task)])
-        item = OpenItem(
-            operation=row,
-            since=state.since,
-            asked=state.asked,
-            unusable=state.unusable,
-            sender_gone=state.sender_gone,
-            trace=None,
-            task_ended=task.ended_at is not None,
+        known = facts.gather(
+            tool, row, state, evidence, may_send=may_send(row, task_ended=task.ended_at is not None)
         )
-        return plan(open_facts(tool, item, evidence), (await store.health()).now)
+        return plan(known.facts, (await store.health()).now)
+
+    async def stats(self, *, tenant: str = DEFAULT_TENANT) -> Sequence[ToolStats]:
+        """Say how a tenant's unknowns ended, tool by tool, and which tools look wrongly classified.
+
+        Of the whole ledger, whoever settled them; counted as they are settled, so that it costs no look
+        through the history.
+        """
+        return [ToolStats.of(row) for row in await self._app.store.read_settled_counts(tenant)]
 
     async def sweep_other_side(
         self, tool: str, *, since: datetime, tenant: str = DEFAULT_TENANT
@@ -324,6 +336,40 @@ class PlanView:
     why: str
     at: datetime | None
     asked: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolStats:
+    """How the unknowns of a tool ended.
+
+    unknown: open now. happened, did_not_happen, sent_again: settlements so far; one that was sent again may
+    be unknown, and settled, once more. share: of did_not_happen among those that ended (happened,
+    did_not_happen), None where none has. hint: what to do about a share that is telling.
+    """
+
+    tool: str
+    unknown: int
+    happened: int
+    did_not_happen: int
+    sent_again: int
+    share: float | None
+    hint: str | None
+
+    @classmethod
+    def of(cls, row: SettledCounts) -> ToolStats:
+        """Read stored counts."""
+        ended = row.happened + row.did_not_happen
+        share = row.did_not_happen / ended if ended else None
+        telling = share is not None and ended >= ENOUGH and share > HIGH
+        return cls(
+            tool=row.tool,
+            unknown=row.unknown,
+            happened=row.happened,
+            did_not_happen=row.did_not_happen,
+            sent_again=row.sent_again,
+            share=share,
+            hint=MISCLASSIFIED if telling else None,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,15 +51,16 @@ class OperationEnded(Signal):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationSettled(Signal):
-    """An unknown operation was settled through this process.
+    """An unknown operation of a tool was settled through this process.
 
-    The share of ``did_not_happen`` among all verdicts says how well tools tell *not sent* from *unknown*: a
-    high one means that failures are taken for unknowns.
+    A high share of ``did_not_happen`` beside ``happened`` means that a tool's failures are taken for
+    unknowns. ``operations stats`` has it for the whole ledger.
     """
 
     tenant: str
     task: str
     key: str
+    name: str
     verdict: str
 
 

@@ -53,6 +53,7 @@ def test_a_task_that_fails_is_1(terminal: Terminal, worker: Running) -> None:
 
 
 def test_an_unknown_outcome_is_settled_by_a_person(terminal: Terminal, worker: Running) -> None:
+    assert terminal.run("operations", "stats").out == "nothing was ever unknown\n"
     task = submit(terminal, "correspond", to="the bank")["id"]
     with terminal.start("tasks", "watch", task) as watching:
         watching.until("task.waiting")
@@ -71,6 +72,10 @@ def test_an_unknown_outcome_is_settled_by_a_person(terminal: Terminal, worker: R
     assert shown["operation"]["result"] == {"letter": 9}
     assert "the bank has it" in json.dumps(shown["evidence"])
     assert "the bank has it" in terminal.run("operations", "show", operation["id"]).out
+    counted = {"tool": "send_letter", "unknown": 0, "happened": 1, "did_not_happen": 0, "sent_again": 0,
+               "share": 0.0, "hint": None}  # fmt: skip
+    assert terminal.run("operations", "stats", "--json").json == {"items": [counted]}
+    assert terminal.run("operations", "stats").out.splitlines()[1].split() == ["send_letter", *"0100", "0%"]
     again = terminal.run("operations", "settle", operation["id"], "happened", "--reason", "twice")
     assert again.code == 4
     assert terminal.run("operations", "list").out == "nothing is unknown\n"

@@ -10,7 +10,7 @@ from typing import NamedTuple, get_args
 import pytest
 
 from outlast.core.operation import AFTER_UNKNOWN, EFFECTS
-from outlast.core.settle import ASK_AGAIN_S, Action, Answer, Asked, Open, Plan, plan
+from outlast.core.settle import ASK_AGAIN_S, Action, Answer, Asked, Late, Open, Plan, plan
 
 SECOND = 1_000_000
 SENT = 1_700_000_000 * SECOND
@@ -18,6 +18,7 @@ TIMEOUT = 10 * SECOND
 DEADLINE = SENT + TIMEOUT
 NOW = DEADLINE + 60 * SECOND
 ANSWERS: tuple[Answer | None, ...] = (None, *get_args(Answer))
+LATE: tuple[Late | None, ...] = (None, *get_args(Late))
 WINDOWS = {"none": None, "open": 3600 * SECOND, "over": 30 * SECOND}
 VISIBLE = {"none": None, "over": 20 * SECOND, "ahead": 100 * SECOND}
 """``over``: an effect must be visible by now, so absence counts."""
@@ -35,7 +36,7 @@ class Row(NamedTuple):
     visible: str
     unusable: int
     can_find: bool
-    late_success: bool
+    late: Late | None
 
     @property
     def operation(self) -> Open:
@@ -50,7 +51,7 @@ class Row(NamedTuple):
             sender_gone=self.sender_gone,
             may_send=self.may_send,
             unusable=self.unusable,
-            late_success=self.late_success,
+            late=self.late,
         )
 
     @property
@@ -68,14 +69,16 @@ class Row(NamedTuple):
 def rows() -> Iterator[Row]:
     """Yield every combination."""
     both = (False, True)
-    for values in itertools.product(EFFECTS, ANSWERS, WINDOWS, both, both, VISIBLE, UNUSABLE, both, both):
+    for values in itertools.product(EFFECTS, ANSWERS, WINDOWS, both, both, VISIBLE, UNUSABLE, both, LATE):
         yield Row(*values)
 
 
 def expected(row: Row) -> Action:
     """Say by the house's rules, in their own order, what a row must say."""
-    if row.late_success:
-        return "happened"
+    if row.late in ("happened", "did_not_happen"):
+        return row.late
+    if row.late is not None:
+        return "person"
     if row.effect in ("read", "idempotent"):
         return "send_again" if row.may_send else "person"
     if row.effect == "manual":
@@ -102,7 +105,7 @@ TABLE = tuple(rows())
 
 
 def test_the_table_is_whole() -> None:
-    assert len(TABLE) == len(set(TABLE)) == 5 * 6 * 3 * 2 * 2 * 3 * 5 * 2 * 2
+    assert len(TABLE) == len(set(TABLE)) == 5 * 6 * 3 * 2 * 2 * 3 * 5 * 2 * 5
     assert set(AFTER_UNKNOWN) == set(EFFECTS)
 
 
@@ -126,7 +129,9 @@ def test_every_action_is_said_somewhere() -> None:
 
 def test_what_is_manual_is_never_sent_again_or_given_up_by_itself() -> None:
     said = {row.plan().action for row in TABLE if row.effect == "manual"}
-    assert said == {"person", "happened"}
+    assert said == {"person", "happened", "did_not_happen"}
+    unheard = {row.plan().action for row in TABLE if row.effect == "manual" and row.late is None}
+    assert unheard == {"person"}
 
 
 def test_what_is_queryable_is_sent_again_only_after_counted_absence_of_a_dead_sender() -> None:
@@ -145,15 +150,23 @@ def test_nothing_is_sent_again_that_may_not_be_sent() -> None:
     assert [row for row in TABLE if row.plan().action == "send_again" and not row.may_send] == []
 
 
-def test_nothing_did_not_happen_unless_its_absence_counts_and_its_sender_is_gone() -> None:
+def test_nothing_is_given_up_unless_its_attempt_said_so_or_it_is_absent_and_its_sender_gone() -> None:
     gone = [row for row in TABLE if row.plan().action == "did_not_happen"]
     assert gone != []
-    assert all(row.absence_counts and row.sender_gone for row in gone)
+    unheard = [row for row in gone if row.late is None]
+    assert unheard != []
+    assert all(row.absence_counts and row.sender_gone for row in unheard)
+    assert {row.late for row in gone} == {None, "did_not_happen"}
+
+
+def test_what_an_attempt_answered_late_is_heard_before_anybody_is_asked() -> None:
+    heard = [row for row in TABLE if row.late is not None]
+    assert {row.plan().action for row in heard} == {"happened", "did_not_happen", "person"}
 
 
 def test_nothing_happened_without_evidence() -> None:
     happened = [row for row in TABLE if row.plan().action == "happened"]
-    assert all(row.late_success or row.answer == "found" for row in happened)
+    assert all(row.late == "happened" or row.answer == "found" for row in happened)
 
 
 def test_nobody_is_asked_who_cannot_be_and_nobody_twice_in_a_turn() -> None:
@@ -162,7 +175,7 @@ def test_nobody_is_asked_who_cannot_be_and_nobody_twice_in_a_turn() -> None:
 
 
 def test_contradicting_effects_are_for_a_person() -> None:
-    found = [row for row in TABLE if row.answer in ("different", "several") and not row.late_success]
+    found = [row for row in TABLE if row.answer in ("different", "several") and row.late is None]
     asking = [row for row in found if row.effect in ("keyed", "queryable", "manual")]
     assert {row.plan().action for row in asking} == {"person"}
 
@@ -175,8 +188,8 @@ def test_knowing_more_of_the_sender_never_takes_a_resend_away() -> None:
 
 # -- at the edges ------------------------------------------------------------------------------------
 
-KEYED = Row("keyed", None, "open", True, False, "none", 0, False, False).operation
-QUERYABLE = Row("queryable", "absent", "none", True, True, "over", 0, True, False).operation
+KEYED = Row("keyed", None, "open", True, False, "none", 0, False, None).operation
+QUERYABLE = Row("queryable", "absent", "none", True, True, "over", 0, True, None).operation
 
 
 @pytest.mark.parametrize(("early", "action"), [(1, "send_again"), (0, "send_again"), (-1, "person")])

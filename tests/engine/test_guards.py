@@ -7,7 +7,7 @@ import itertools
 from typing import Any
 
 import pytest
-from tests.engine.house import House
+from tests.engine.house import PATIENCE_S, House
 
 from outlast import TaskContext, ToolCall
 from outlast.app import TaskHandle
@@ -299,6 +299,34 @@ async def test_a_precondition_that_is_unmet_before_a_resend_leaves_the_unknown_t
     assert (place.ask_at, place.why) == (None, "not started: the budget is used up")
     assert len(await posts(recorder)) == 1
     assert (await house.operations(handle))["create#1"].state == "unknown"
+
+
+async def test_a_precondition_that_is_unmet_before_a_resend_that_a_person_wants_leaves_it_as_open_as_it_was(
+    house: House, recorder: Recorder
+) -> None:
+    asked = itertools.count(1)
+
+    async def requires() -> Any:
+        return True if next(asked) == 1 else "the budget is used up"
+
+    files = register(house, recorder, effect="manual", requires=requires)
+    await recorder.plan(Rule.act_then_reset())
+    handle = await house.submit(files)
+    house.start()
+    name = await unknown(house, handle)
+    before = await handle.get()
+    await house.app.operations.settle(name, "send_again", reason="r", by="kim", forced=True)
+    async with asyncio.timeout(PATIENCE_S):
+        async for event in handle.events(after=before.last_event):
+            if event.kind in ("task.waiting", "task.succeeded"):
+                break
+    # Its first attempt may have acted, and has: nobody may tell the agent that it was declined.
+    assert (await house.operations(handle))["create#1"].state == "unknown"
+    place = await house.place(name)
+    assert place is not None
+    assert (place.ask_at, place.why) == (None, "not started: the budget is used up")
+    assert len(await posts(recorder)) == 1
+    assert await house.violations(recorder) == []
 
 
 # -- switches ------------------------------------------------------------------------------------------------

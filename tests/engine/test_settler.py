@@ -11,13 +11,15 @@ from typing import Any
 import pytest
 from tests.engine.house import PATIENCE_S, House
 
-from outlast import Outlast, TaskContext, ToolCall, telemetry
+from outlast import Outlast, TaskContext, ToolCall, Uncertain, clock, telemetry
 from outlast.app import TaskHandle
-from outlast.core import settle
+from outlast.core import settle, values
 from outlast.core.retry import Backoff
 from outlast.engine.finding import Found
 from outlast.errors import SettlementConflict, StoreUnavailable, ToolFailed
-from outlast.store.reconciling import Postponement
+from outlast.ledger import ToolStats
+from outlast.store.reconciling import Postponement, SettledCounts
+from outlast.store.records import Evidence, SweepRequest
 from outlast.testing.recorder import Call, Recorder, Rule
 
 QUICK = Backoff(base_s=0.02, max_s=0.16, jitter_s=0, attempts=6)
@@ -389,6 +391,148 @@ async def test_an_answer_that_came_late_settles_it(house: House, recorder: Recor
     assert await house.violations(recorder) == []
 
 
+async def answered_late(house: House, recorder: Recorder, files: Any, rule: Rule, at: Any) -> TaskHandle:
+    """Submit a task whose worker is lost in mid-call, and keep what is answered; nobody has it then."""
+    kept = asyncio.Event()
+    note = house.store.note
+
+    async def noting(evidence: Sequence[Evidence], **more: Any) -> None:
+        await note(evidence, **more)
+        if any(one.says is not None for one in evidence):
+            kept.set()
+
+    house.store.note = noting  # type: ignore[method-assign]
+    await recorder.hold("call", rule, at=at)
+    handle = await house.submit(files)
+    lost = house.start(lease_s=5.0, renew_s=0.1)
+    await recorder.wait_for(held="call")
+    cut_off(house, lost)
+    swept = await house.store.sweep(SweepRequest(), now=clock.unix_us() + 3_600_000_000)
+    assert [one.task for one in swept.lost] == [handle.id]
+    await recorder.release("call")
+    async with asyncio.timeout(PATIENCE_S):
+        await kept.wait()
+    return handle
+
+
+@pytest.mark.parametrize("effect", ["queryable", "manual", "keyed"])
+async def test_a_worker_hears_an_answer_that_came_late_before_it_asks_anybody(
+    house: House, recorder: Recorder, effect: str
+) -> None:
+    options = {"key_window": 3600} if effect == "keyed" else {}
+    files = register(house, recorder, effect=effect, timeout=30, **options)
+    handle = await answered_late(house, recorder, files, Rule(), "acted")
+    house.start()
+    view = await house.ended(handle)
+    assert view.result == (await recorder.tickets())[0]["id"]
+    assert await calls(recorder, "GET") == []
+    assert len(await calls(recorder)) == 1
+    operation = (await house.operations(handle))[KEY]
+    assert (operation.state, operation.settled_by) == ("succeeded", "worker")
+    assert await house.violations(recorder) == []
+
+
+async def test_what_was_declined_late_did_not_happen(house: House, recorder: Recorder) -> None:
+    files = register(house, recorder, timeout=30)
+    handle = await answered_late(house, recorder, files, Rule.refuse(422), "arrived")
+    house.start()
+    view = await house.ended(handle)
+    assert view.result == "failed: did_not_happen"
+    assert await calls(recorder, "GET") == []
+    assert len(await calls(recorder)) == 1
+    operation = (await house.operations(handle))[KEY]
+    assert (operation.state, operation.settled_by) == ("failed", "worker")
+    assert operation.error is not None
+    # What was declined would be declined again.
+    assert operation.error["retryable"] is False
+    assert await house.violations(recorder) == []
+
+
+async def test_the_settler_settles_what_was_declined_late_before_the_deadline(
+    house: House, recorder: Recorder
+) -> None:
+    files = register(house, recorder, visible_within=60, timeout=30)
+    await recorder.hold("call", Rule.refuse(422), at="arrived")
+    handle = await house.submit(files)
+    lost = house.start(lease_s=0.6, renew_s=0.1, grace_s=5.0)
+    await recorder.wait_for(held="call")
+    cut_off(house, lost)
+    house.start()
+    await house.waits(handle, "reconciliation")
+    await recorder.release("call")
+    view = await house.ended(handle)
+    assert view.result == "failed: did_not_happen"
+    operation = (await house.operations(handle))[KEY]
+    assert (operation.state, operation.settled_by) == ("failed", "settler")
+
+
+async def test_an_answer_that_comes_while_it_is_left_to_a_person_is_heard(
+    house: House, recorder: Recorder
+) -> None:
+    async def find(call: ToolCall) -> None:
+        # The answer of the attempt arrives between the look at what is stored and the decision.
+        task, _, key = call.idempotency_key.partition(":")
+        data = values.encode({"state": "succeeded", "result": '{"id": "R-late"}', "error": None})
+        late = Evidence(
+            tenant=call.tenant,
+            task=task,
+            key=key,
+            attempt=call.attempt,
+            source="late",
+            data=data,
+            says="happened",
+        )
+        await house.store.note([late])
+
+    files = register(house, recorder, find)
+    await recorder.plan(Rule.act_then_reset())
+    postponed = put_back(house)
+    handle = await house.submit(files)
+    house.start()
+    view = await house.ended(handle)
+    # For a person, since nobody says when an effect would be visible; and looked at again all the same.
+    assert [(one.ask_in_us, one.seen) for one in await left_to_a_person(postponed)] == [(None, 0)]
+    assert view.result == "R-late"
+    operation = (await house.operations(handle))[KEY]
+    assert (operation.state, operation.settled_by) == ("succeeded", "settler")
+    assert await answers(house, handle) == [("worker", "absent")]
+
+
+async def test_what_is_left_to_a_person_stays_with_one_whoever_runs_its_task(
+    house: House, recorder: Recorder
+) -> None:
+    register(house, recorder)
+
+    @house.app.tool(effect="manual", timeout=TIMEOUT_S)
+    async def post(call: ToolCall) -> None:
+        raise Uncertain("nobody knows")
+
+    @house.app.agent
+    async def both(task: TaskContext) -> None:
+        await asyncio.gather(task.call("create", "118.50"), task.call(post))
+
+    await recorder.plan(Rule.act_then_reset(), Rule.stale(60_000))
+    handle = await house.submit(both)
+    house.start()
+    view = await house.waits(handle, "reconciliation")
+    name = f"{handle.id}:{KEY}"
+    before = await house.place(name)
+    assert before is not None
+    assert before.ask_at is None
+    # One of the two that it waits for is settled, so that it is woken and runs again.
+    await house.app.operations.settle(
+        f"{handle.id}:post#1", "happened", reason="it is there", by="kim", result=None
+    )
+    async with asyncio.timeout(PATIENCE_S):
+        async for event in handle.events(after=view.last_event):
+            if event.kind == "task.waiting":
+                break
+    assert (await handle.get()).attempts == view.attempts + 1
+    assert await house.place(name) == before
+    assert len(await calls(recorder, "GET")) == 1
+    assert len(await calls(recorder)) == 1
+
+
 async def test_an_answer_that_contradicts_a_person_opens_it_again(house: House, recorder: Recorder) -> None:
     register(house, recorder, visible_within=60, timeout=30)
     gate = asyncio.Event()
@@ -428,6 +572,59 @@ async def test_an_answer_that_contradicts_a_person_opens_it_again(house: House, 
         ("person:kim", "settle:happened"),
     ]
     assert len(await calls(recorder)) == 1
+
+
+# -- how they ended ------------------------------------------------------------------------------------------
+
+
+async def test_what_the_worker_and_the_settler_settled_is_counted_and_stays_so(
+    house: House, recorder: Recorder
+) -> None:
+    files = register(house, recorder, visible_within=0.2)
+    # Found by the worker; absent, then found by the settler; absent for good, and sent again.
+    for rules in ((Rule.act_then_reset(),), (Rule.act_then_reset(), Rule.stale(300)), (Rule.hang(),)):
+        await recorder.plan(*rules)
+        assert (await house.run(files)).state == "succeeded"
+    (counted,) = await house.app.operations.stats()
+    expected = {"tool": "create", "unknown": 0, "happened": 2, "did_not_happen": 0, "sent_again": 1}
+    assert {name: getattr(counted, name) for name in expected} == expected
+    assert (counted.share, counted.hint) == (0.0, None)
+    assert await house.app.operations.stats(tenant="acme") == []
+    await house.stop()
+    assert await Outlast("desk", store=house.store).operations.stats() == [counted]
+    assert await house.violations(recorder) == []
+
+
+async def test_a_resend_that_a_switch_holds_back_is_not_counted(house: House, recorder: Recorder) -> None:
+    files = register(house, recorder, effect="keyed", key_window=3600)
+    await recorder.hold("call", Rule.act_then_reset())
+    handle = await house.submit(files)
+    house.start()
+    await recorder.wait_for(held="call")
+    await house.app.pauses.set("tool:create", reason="r", by="kim")
+    await recorder.plan(Rule.stale(60_000))
+    await recorder.release("call")
+    await house.waits(handle, "timer")
+    (counted,) = await house.app.operations.stats()
+    assert (counted.unknown, counted.sent_again) == (1, 0)
+    await house.app.pauses.clear("tool:create", reason="r", by="kim")
+    await house.ended(handle)
+    (counted,) = await house.app.operations.stats()
+    assert (counted.unknown, counted.sent_again, counted.share) == (0, 1, None)
+    assert len(await recorder.tickets()) == 1
+
+
+@pytest.mark.parametrize(
+    ("happened", "did_not_happen", "telling"),
+    [(4, 6, True), (0, 10, True), (5, 5, False), (6, 5, False), (0, 9, False), (0, 0, False)],
+)
+def test_a_share_is_telling_when_it_is_high_and_of_many(
+    happened: int, did_not_happen: int, telling: bool
+) -> None:
+    counts = SettledCounts(
+        tool="create", unknown=70, happened=happened, did_not_happen=did_not_happen, sent_again=80
+    )
+    assert (ToolStats.of(counts).hint is not None) == telling
 
 
 # -- tasks that have ended, tools that have changed ----------------------------------------------------------

@@ -373,6 +373,54 @@ async def _(place: Place) -> None:
         assert settled.kind == "settled"
 
 
+@blocked("settle", "count", "changed")
+async def _(place: Place) -> None:
+    """Another task's unknown of the same tool is settled first, by a person or by its worker: both count."""
+    scene = place.scene
+    mine, key = await of_one_tool(scene)
+    for by_worker in (False, True):
+        theirs, other_key = await of_one_tool(scene)
+        async with rival(place.url) as other:
+            if by_worker:
+                outcome = await scene.outcome(theirs, other_key, "failed", settled_by="worker")
+                await other.flush(scene.batch(scene.writes(theirs, outcome)), scene.now)
+            else:
+                store = await other.about_to_commit("control")
+                await store.settle([scene.settlement(theirs, other_key)], now=scene.now)
+            twin = start(scene.store.settle([scene.settlement(mine, key)], now=scene.now))
+            assert await other.see_blocked(twin)
+            await other.commit()
+            [settled] = await ended(twin)
+            assert settled.kind == "settled"
+        mine, key = await of_one_tool(scene)
+    [row] = (await scene.store.dump())["settled_counts"]
+    assert (row["happened"], row["did_not_happen"], row["sent_again"]) == (3, 1, 0)
+
+
+@blocked("flush", "count", "changed")
+async def _(place: Place) -> None:
+    """A person settles another task's unknown of the same tool first: the worker's own counts as well."""
+    scene = place.scene
+    mine, key = await of_one_tool(scene)
+    theirs, other_key = await of_one_tool(scene)
+    outcome = await scene.outcome(mine, key, "failed", settled_by="worker")
+    async with rival(place.url) as other:
+        store = await other.about_to_commit("control")
+        await store.settle([scene.settlement(theirs, other_key)], now=scene.now)
+        twin = flushing(scene, mine, outcome)
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert (await ended(twin))[0].kind == "accepted"
+    [row] = (await scene.store.dump())["settled_counts"]
+    assert (row["happened"], row["did_not_happen"]) == (1, 1)
+
+
+async def of_one_tool(scene: Scene) -> tuple[Claimed, str]:
+    """Have an unknown operation of a running task, of a tool that has others."""
+    claimed = await scene.running()
+    return claimed, await scene.called(claimed, "unknown", name="look")
+
+
 # ── note, and what nobody works on ───────────────────────────────────────────────────────────────
 
 
@@ -567,6 +615,24 @@ async def _(place: Place) -> None:
         await other.commit()
         assert await ended(twin) == [False]
     assert await scene.rows("unsettled", claimed) == []
+
+
+@blocked("postpone", "head", "changed")
+async def _(place: Place) -> None:
+    """An answer comes late, while it is left to a person: it is looked at, however the two interleave."""
+    scene = place.scene
+    session = await scene.session()
+    claimed, key = await left(scene)
+    [item] = await ended(looking(scene, session))
+    async with rival(place.url) as other:
+        theirs = await other.about_to_commit("control")
+        await theirs.note([late(claimed, key)], now=scene.now)
+        twin = start(scene.store.postpone([replace(back(item), ask_in_us=None)], now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert await ended(twin) == [True]
+    [row] = await scene.rows("unsettled", claimed)
+    assert (row["asked"], row["ask_at"]) == (1, scene.now)
 
 
 @blocked("postpone", "head", "held")

@@ -66,6 +66,7 @@ UNFENCED = {
     "list_operations": "reads",
     "read_evidence": "reads",
     "read_open": "reads",
+    "read_settled_counts": "reads",
     "list_pauses": "reads",
     "read_business_key": "reads",
     "read_audit": "reads",

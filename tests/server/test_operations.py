@@ -59,6 +59,28 @@ async def test_the_queue_says_since_when_and_what_comes_next(desk: Desk) -> None
     assert (plan["action"], plan["state"], plan["why"]) == ("nothing", "succeeded", "it is succeeded")
 
 
+async def test_how_unknowns_ended_is_told_by_tool(desk: Desk) -> None:
+    async def stats(client: Any = desk.client) -> Any:
+        return (await client.get("/v1/operations/stats")).json()["items"]
+
+    assert await stats() == []
+    operations = [(await desk.unknown()).replace("#", "%23") for _ in range(12)]
+    (counted,) = await stats()
+    assert counted == {"tool": "send_letter", "unknown": 12, "happened": 0, "did_not_happen": 0,
+                       "sent_again": 0, "share": None, "hint": None}  # fmt: skip
+    for number, operation in enumerate(operations[:11]):
+        verdict = (
+            {"verdict": "did_not_happen", "reason": "not there", "forced": True} if number > 3 else HAPPENED
+        )
+        assert (await settle(desk, operation, **verdict)).status_code == 200
+    (counted,) = await stats()
+    assert (counted["unknown"], counted["happened"], counted["did_not_happen"]) == (1, 4, 7)
+    assert counted["share"] == pytest.approx(7 / 11)
+    assert "classified wrongly" in counted["hint"]
+    api = create_app(desk.app, settings(api_keys="bolt:key-b"), manage=False)
+    assert await stats(desk.client_of(api, authorization="Bearer key-b")) == []
+
+
 async def test_a_key_that_ends_like_a_route_names_its_operation(desk: Desk) -> None:
     @desk.app.agent
     async def posts(task: TaskContext) -> None:

@@ -347,6 +347,16 @@ def _ask_in_vain_more_often_than_asked(it: Exhibit) -> None:
     it.rows("unsettled", "waiting")[0]["unusable"] = 2
 
 
+@breaks("settlements_are_counted", "1 of tool-")
+def _forget_a_settlement(it: Exhibit) -> None:
+    it.dump["settled_counts"].clear()
+
+
+@breaks("settlements_are_counted", "settled as happened, and 0 are counted")
+def _count_a_settlement_as_another(it: Exhibit) -> None:
+    it.dump["settled_counts"][0].update(happened=0, did_not_happen=1)
+
+
 def _business_key(it: Exhibit, key: str) -> dict[str, Any]:
     [row] = [row for row in it.dump["business_keys"] if row["key"] == it.keys[key]]
     return row

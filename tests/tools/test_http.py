@@ -104,6 +104,25 @@ async def test_a_request_carries_key_epoch_deadline_and_trace(recorder, make_cal
     assert [ticket["id"] for ticket in found.json()] == ["R-55821"]
 
 
+async def test_a_request_says_whose_epoch_it_carries() -> None:
+    seen: list[tuple[str, str]] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        seen.append((request.headers["outlast-task"], request.headers["outlast-epoch"]))
+        return httpx2.Response(204)
+
+    from outlast import clock
+    from outlast.tools.call import ToolCall
+
+    async with make_client(transport=httpx2.MockTransport(answer)) as client:
+        call = ToolCall(
+            idempotency_key="task_9:act-1", task="task_9", tenant="acme", epoch=4, attempt=1,
+            deadline=clock.monotonic() + 5, client=lambda: client,
+        )  # fmt: skip
+        await call.http.post("http://tickets/tickets", json=INVOICE)
+    assert seen == [("task_9", "4")]
+
+
 async def test_a_second_attempt_under_the_same_key_gets_the_first_ticket(recorder, make_call) -> None:
     await recorder.plan(Rule.act_then_reset())
     with pytest.raises(Uncertain):

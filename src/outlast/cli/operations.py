@@ -188,6 +188,45 @@ async def plan_operation(
     )
 
 
+@app.command("stats")
+@command
+async def operation_stats(
+    tenant: options.Tenant = "default",
+    database_url: options.DatabaseUrl = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Say how unknowns ended, tool by tool; a hint stands by tools whose outcomes look wrongly classified.
+
+    Example: outlast operations stats
+    """
+    ids.check_name(tenant, "tenant")
+    async with database(database_url) as outlast:
+        found = await outlast.operations.stats(tenant=tenant)
+    if as_json:
+        say_json({"items": found})
+        return
+    if not found:
+        say("nothing was ever unknown")
+        return
+    say_table(
+        ["tool", "unknown", "happened", "did not happen", "sent again", "share that did not"],
+        [
+            [
+                each.tool,
+                each.unknown,
+                each.happened,
+                each.did_not_happen,
+                each.sent_again,
+                "" if each.share is None else f"{each.share:.0%}",
+            ]
+            for each in found
+        ],
+    )
+    for each in found:
+        if each.hint:
+            say(f"{plain(each.tool)}: {each.hint}")
+
+
 @app.command("sweep")
 @command
 async def sweep_other_side(

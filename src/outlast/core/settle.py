@@ -4,6 +4,9 @@ share.
 Purpose: an unknown is settled by evidence, by a resend where that is declared and provably safe, or by a
 person; never by a guess.
 
+What an attempt itself answered, however late, is the best evidence there is, and is looked at before anybody
+is asked. Answers that contradict each other, or a settlement, are for a person.
+
 Absence is weak evidence. It counts only when the other side was asked after the last attempt's deadline plus
 the time in which an effect becomes visible there. Even then a resend needs more: the old sender must be
 unable to send any more.
@@ -20,6 +23,10 @@ Answer = Literal["found", "different", "several", "absent", "no_evidence"]
 """What ``find`` came back with: the effect of this operation; one of other content; more than one; none;
 nothing usable."""
 
+Late = Literal["happened", "did_not_happen", "no_result", "contradictory"]
+"""What answers that came late say of the last attempt: what became of it; that it happened, with a result
+that cannot be stored; one thing and its opposite."""
+
 Action = Literal["happened", "did_not_happen", "send_again", "ask", "wait", "person"]
 
 ASK_AGAIN_S = (1, 2, 4, 8, 16)
@@ -32,8 +39,8 @@ class Open:
 
     deadline_at: of the last attempt. sender_gone: whoever made it is known to be unable to send any more (its
     body returned, or its end was observed). may_send: the retry policy allows another attempt. can_find: the
-    tool can look its effect up. unusable: questions so far that brought no evidence, in a row. late_success:
-    an answer on record says that it happened.
+    tool can look its effect up. unusable: questions so far that brought no evidence, in a row. late: what
+    answers on record say of the last attempt, None where there are none.
     """
 
     effect: str
@@ -46,7 +53,7 @@ class Open:
     sender_gone: bool
     may_send: bool
     unusable: int = 0
-    late_success: bool = False
+    late: Late | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +84,8 @@ def plan(operation: Open, now: int, asked: Asked | None = None) -> Plan:
     Pure and total: every combination has one answer.
     """
     rule = AFTER_UNKNOWN[operation.effect]
-    if operation.late_success:
-        return Plan(action="happened", why="an answer that came late says that it happened")
+    if operation.late is not None:
+        return _of_late(operation.late)
     if rule.call_again:
         if operation.may_send:
             return Plan(action="send_again", why=f"{operation.effect}: making the call again does no harm")
@@ -99,6 +106,18 @@ def plan(operation: Open, now: int, asked: Asked | None = None) -> Plan:
     if asked.answer == "no_evidence":
         return _ask_again(operation, now)
     return _of_absence(operation, asked)
+
+
+def _of_late(late: Late) -> Plan:
+    if late == "happened":
+        return Plan(action="happened", why="an answer that came late says that it happened")
+    if late == "did_not_happen":
+        return Plan(action="did_not_happen", why="an answer that came late says that it did not happen")
+    if late == "no_result":
+        return Plan(
+            action="person", why="an answer that came late says that it happened; its result cannot be stored"
+        )
+    return Plan(action="person", why="answers that came late contradict what is on record")
 
 
 def _inside_window(operation: Open, now: int) -> bool:

@@ -4,7 +4,8 @@ Purpose: an unknown is never guessed away. What may follow is decided by ``core.
 worker's hand, as ``housekeeping.settler`` is the hand of processes that hold no lease.
 
 Identity: the operation's turn; every question to the other side takes the next one before it is asked, so
-that a person and a worker cannot settle one operation at the same time.
+that a person and a worker cannot settle one operation at the same time. Stored evidence is read after that,
+and before anybody is asked; what was put back for a person stays with a person until evidence comes.
 
 Failure by failure: ``find`` raises, hangs or answers nonsense: that is no evidence, never absence. What
 cannot be settled now is put back with the plan and the time of the next question; the task gives up its
@@ -15,19 +16,19 @@ Not covered: absence of an effect whose sender may still be able to send (a work
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from outlast import clock, probes, telemetry
 from outlast.core import ids, values
 from outlast.core.operation import AFTER_UNKNOWN
 from outlast.core.outcome import Failed, Succeeded
-from outlast.core.settle import Open, Plan, plan
-from outlast.engine import finding
+from outlast.core.settle import Plan, plan
+from outlast.engine import facts, finding
 from outlast.engine.operation import Operation
 from outlast.engine.run import Outpaced, Run
 from outlast.engine.wording import event, failure
 from outlast.errors import ToolFailed
-from outlast.store.reconciling import Postponement
+from outlast.store.reconciling import OpenState, Postponement
 from outlast.store.records import (
     NewEvent,
     Note,
@@ -60,33 +61,41 @@ async def settle(run: Run, operation: Operation, *, pause_us: int | None) -> Suc
     run.critical.add(operation.key)
     try:
         if AFTER_UNKNOWN[operation.tool.effect].call_again and pause_us is not None:
+            if operation.state == "running":
+                await _take_turn(run, operation)
             operation.resend = f"{operation.tool.effect}: making the call again does no harm"
             return SEND
-        operation.sender_gone = await _sender_gone(run, operation)
+        place = await _place(run, operation)
+        if place is not None and place.resend:
+            operation.resend = "it was settled as to be sent again"
+            return SEND
+        if place is not None and place.ask_at is None:
+            return WAIT
         await _take_turn(run, operation)
-        facts = _facts(operation, may_send=pause_us is not None)
+        known = await _known(run, operation, place, may_send=pause_us is not None)
+        operation.sender_gone = known.facts.sender_gone
         # A resend begins after the pause, and has to end inside the window all the same.
-        now = run.host.session.database_now() + (pause_us or 0)
-        decided = plan(facts, now)
+        decided = plan(known.facts, run.host.session.database_now() + (pause_us or 0))
         found = None
         if decided.action == "ask":
-            found, decided = await _ask(run, operation, facts, pause_us or 0)
-        return await _carry_out(run, operation, decided, found)
+            found, decided = await _ask(run, operation, known, pause_us or 0)
+        return await _carry_out(run, operation, decided, known, found)
     finally:
         run.critical.discard(operation.key)
 
 
 async def _carry_out(
-    run: Run, operation: Operation, decided: Plan, found: finding.Finding | None
+    run: Run, operation: Operation, decided: Plan, known: facts.Known, found: finding.Finding | None
 ) -> Succeeded | Failed | _Sign:
     if decided.action == "send_again":
         operation.resend = decided.why
         return SEND
-    if decided.action == "happened" and found is not None:
-        return await _happened(run, operation, found)
+    if decided.action == "happened":
+        return await _happened(run, operation, known.result if found is None else found.result)
     if decided.action == "did_not_happen":
-        return await _did_not_happen(run, operation, decided.why)
-    await put_back(run, operation, decided, unusable=_unusable(found))
+        # What the attempt itself has declined would be declined again; of what never arrived nobody knows.
+        return await _did_not_happen(run, operation, decided.why, retryable=known.facts.late is None)
+    await put_back(run, operation, decided, seen=known.seen, unusable=_unusable(found))
     return WAIT
 
 
@@ -94,31 +103,22 @@ def _unusable(found: finding.Finding | None) -> bool:
     return found is not None and found.answer == "no_evidence" and found.wait_s is None
 
 
-def _facts(operation: Operation, *, may_send: bool) -> Open:
-    tool = operation.tool
-    return Open(
-        effect=tool.effect,
-        first_intent_at=operation.first_intent_at or 0,
-        deadline_at=operation.deadline_at or 0,
-        timeout_us=tool.timeout_us,
-        key_window_us=tool.key_window_us,
-        visible_within_us=tool.visible_within_us,
-        can_find=tool.find is not None,
-        sender_gone=operation.sender_gone,
-        may_send=may_send,
-    )
-
-
-async def _sender_gone(run: Run, operation: Operation) -> bool:
-    """Whether whoever made the last attempt is known to be unable to send any more."""
-    if operation.epoch == run.epoch:
-        # This very process made it, and its body has returned.
-        return operation.state == "unknown"
+async def _place(run: Run, operation: Operation) -> OpenState | None:
+    """Read an unknown operation's place in the queue; one that is running has none yet. Raises Outpaced."""
     if operation.state == "running":
-        return False
+        return None
     store = run.host.store
-    state = await run.host.insist(lambda: store.read_open(run.tenant, run.task, operation.key))
-    return state is not None and state.sender_gone
+    place = await run.host.insist(lambda: store.read_open(run.tenant, run.task, operation.key))
+    if place is None:
+        raise Outpaced(f"operation {operation.key} was settled by somebody else")
+    return place
+
+
+async def _known(run: Run, operation: Operation, place: OpenState | None, *, may_send: bool) -> facts.Known:
+    """Gather what decides, once the turn is taken: what comes later shows when it is put back."""
+    store = run.host.store
+    evidence = await run.host.insist(lambda: store.read_evidence(run.tenant, run.task, operation.key))
+    return facts.gather(operation.tool, operation, place, evidence, may_send=may_send)
 
 
 async def _take_turn(run: Run, operation: Operation) -> None:
@@ -147,7 +147,9 @@ async def _take_turn(run: Run, operation: Operation) -> None:
     operation.state = "unknown"
 
 
-async def _ask(run: Run, operation: Operation, facts: Open, pause_us: int) -> tuple[finding.Finding, Plan]:
+async def _ask(
+    run: Run, operation: Operation, known: facts.Known, pause_us: int
+) -> tuple[finding.Finding, Plan]:
     tool = operation.tool
 
     def query() -> ToolCall:
@@ -177,10 +179,10 @@ async def _ask(run: Run, operation: Operation, facts: Open, pause_us: int) -> tu
         )
     )
     now = run.host.session.database_now()
-    return found, plan(facts, now + pause_us, finding.asked(found, asked_at))
+    return found, plan(known.facts, now + pause_us, finding.asked(found, asked_at))
 
 
-async def _happened(run: Run, operation: Operation, found: finding.Finding) -> Succeeded:
+async def _happened(run: Run, operation: Operation, result: Any) -> Succeeded:
     await _outcome(
         run,
         operation,
@@ -189,17 +191,17 @@ async def _happened(run: Run, operation: Operation, found: finding.Finding) -> S
             attempt=operation.attempt,
             turn=operation.turn,
             state="succeeded",
-            result=values.encode(found.result),
+            result=values.encode(result),
             settled_by="worker",
             events=(_settled(operation, "happened"),),
         ),
     )
     told(run, operation, "happened")
-    return Succeeded(result=found.result)
+    return Succeeded(result=result)
 
 
-async def _did_not_happen(run: Run, operation: Operation, why: str) -> Failed:
-    outcome = Failed(kind="did_not_happen", reason=why, retryable=True)
+async def _did_not_happen(run: Run, operation: Operation, why: str, *, retryable: bool) -> Failed:
+    outcome = Failed(kind="did_not_happen", reason=why, retryable=retryable)
     await _outcome(
         run,
         operation,
@@ -208,7 +210,7 @@ async def _did_not_happen(run: Run, operation: Operation, why: str) -> Failed:
             attempt=operation.attempt,
             turn=operation.turn,
             state="failed",
-            error=failure(ToolFailed.code, why, reason=outcome.kind, retryable=True),
+            error=failure(ToolFailed.code, why, reason=outcome.kind, retryable=retryable),
             settled_by="worker",
             events=(_settled(operation, "did_not_happen"),),
         ),
@@ -231,12 +233,19 @@ def _settled(operation: Operation, verdict: str) -> NewEvent:
 def told(run: Run, operation: Operation, verdict: str) -> None:
     """Tell that an operation was settled."""
     telemetry.emit(
-        telemetry.OperationSettled(tenant=run.tenant, task=run.task, key=operation.key, verdict=verdict)
+        telemetry.OperationSettled(
+            tenant=run.tenant,
+            task=run.task,
+            key=operation.key,
+            name=operation.tool.name,
+            verdict=verdict,
+        )
     )
 
 
-async def put_back(run: Run, operation: Operation, decided: Plan, *, unusable: bool) -> None:
-    """Leave it to the settler or to a person, with the plan. Raises Outpaced."""
+async def put_back(run: Run, operation: Operation, decided: Plan, *, seen: int, unusable: bool) -> None:
+    """Leave it to the settler or to a person, with the plan; to the settler, and at once, where there is
+    evidence that is newer than what was seen. Raises Outpaced."""
     ask_in_us = None
     if decided.at is not None:
         ask_in_us = max(0, decided.at - run.host.session.database_now())
@@ -248,6 +257,7 @@ async def put_back(run: Run, operation: Operation, decided: Plan, *, unusable: b
         ask_in_us=ask_in_us,
         unusable=unusable,
         why=decided.why,
+        seen=seen,
     )
     store = run.host.store
     (still_ours,) = await run.host.insist(lambda: store.postpone([postponement]))
@@ -258,11 +268,16 @@ async def put_back(run: Run, operation: Operation, decided: Plan, *, unusable: b
 async def leave_to_a_person(run: Run, operation: Operation, why: str) -> None:
     """Leave an unknown that is not sent again to a person. Raises LeaseLost, Outpaced.
 
-    The settler may have taken it while the worker waited to send: the next turn refuses what it decides.
+    The settler may have taken it while the worker waited to send: the next turn refuses what it decides. What
+    its attempt has answered meanwhile settles it, by the settler's hand.
     """
     operation.resend = None
     await _take_turn(run, operation)
-    await put_back(run, operation, Plan(action="person", why=why), unusable=False)
+    known = await _known(run, operation, None, may_send=False)
+    heard = known.facts.late in ("happened", "did_not_happen")
+    await put_back(
+        run, operation, Plan(action="person", why=why), seen=0 if heard else known.seen, unusable=False
+    )
 
 
 def resent(operation: Operation, why: str) -> NewEvent:

@@ -36,6 +36,7 @@ from outlast.store.reconciling import (
     OpenState,
     Pause,
     Postponement,
+    SettledCounts,
 )
 from outlast.store.records import (
     Batch,
@@ -204,7 +205,9 @@ class Store(Protocol):
 
     async def postpone(self, postponements: Sequence[Postponement], *, now: int | None = None) -> list[bool]:
         """Put taken operations back; answers which were still theirs (compare-and-set on the turn).
-        Idempotent."""
+
+        Evidence that came while they were looked at makes them due at once. Idempotent. Lock, then look.
+        """
         ...
 
     async def post(self, signals: Sequence[Signal], *, now: int | None = None) -> list[Posted]:
@@ -271,8 +274,11 @@ class Store(Protocol):
         ...
 
     async def resume(self, switch: Pause, *, now: int | None = None) -> bool:
-        """Take a switch back; answers whether it stood; kept in the audit trail. Wakes tasks that wait for an
-        operator's switch only by their timers."""
+        """Take a switch back; answers whether it stood; kept in the audit trail.
+
+        Wakes nobody: a refused intent leaves no row by which the tasks that wait could be found, and an index
+        for them would be paid for by every call. They look again by their own timers.
+        """
         ...
 
     async def sweep(self, request: SweepRequest, *, now: int | None = None) -> Swept:
@@ -317,6 +323,13 @@ class Store(Protocol):
 
     async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:
         """Read an operation's place in the reconciliation queue, None when it is not in it."""
+        ...
+
+    async def read_settled_counts(self, tenant: str) -> list[SettledCounts]:
+        """Read how a tenant's unknowns were settled, by tool in the order of names.
+
+        Costs what the tools and the reconciliation queue hold, up to a bound; never what the ledger does.
+        """
         ...
 
     async def list_pauses(self, tenant: str) -> list[Pause]:

@@ -47,7 +47,8 @@ class Postponement:
     """Put an unknown operation back: ask again in ``ask_in_us`` (None: only a person can settle it now).
 
     Compare-and-set on the turn. unusable: whether the question brought no evidence; why: the plan, for
-    people.
+    people. seen: number of the newest evidence that was considered; where newer says something of the
+    operation, it is due at once, whatever ``ask_in_us`` says.
     """
 
     tenant: str
@@ -57,14 +58,15 @@ class Postponement:
     ask_in_us: int | None
     unusable: bool
     why: str
+    seen: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenState:
     """An item of the reconciliation queue as people see it.
 
-    ask_at None means that a person is needed, unless ``resend``: it was settled as to be sent again, and waits
-    for its task to do so.
+    ask_at None means that a person is needed, unless ``resend``: it was settled as to be sent again, and
+    waits for its task to do so.
     """
 
     since: int
@@ -74,6 +76,25 @@ class OpenState:
     sender_gone: bool
     why: str
     resend: bool = False
+
+
+COUNT_BOUND = 10_000
+"""So many open items at most are counted for one view."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledCounts:
+    """How the unknowns of one tool of a tenant were settled, each time counted once; unknown: open now.
+
+    Whoever settled them: the worker, the settler or a person. Open ones are counted up to COUNT_BOUND in a
+    tenant.
+    """
+
+    tool: str
+    unknown: int
+    happened: int
+    did_not_happen: int
+    sent_again: int
 
 
 # -- switches, keys, audit ---------------------------------------------------------------------------------

@@ -406,9 +406,10 @@ class RecordOutcome:
     be sent again under the same key). ``unknown`` puts an item into the reconciliation queue, anything else
     takes it out. The turn is raised by one. A business key that the operation holds is given up with
     ``failed``; with ``succeeded`` it is given up (mode lock) or stands for its window (mode once); else it
-    stays held. settled_by: who settled it, where this came by evidence. sender_gone: with ``unknown``, that
-    whoever made the attempt is known to be unable to send any more. wait: (provider, microseconds) that a
-    provider asked everybody to wait; the longer of that and what stands is kept.
+    stays held. settled_by: who settled it, where this came by evidence; such an outcome is counted
+    (SettledCounts). sender_gone: with ``unknown``, that whoever made the attempt is known to be unable to
+    send any more. wait: (provider, microseconds) that a provider asked everybody to wait; the longer of that
+    and what stands is kept.
     """
 
     key: str

@@ -6,6 +6,7 @@ Units and payloads are those of ``outlast.store.records``; views read committed 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from outlast.store.records import TaskState
 
@@ -47,7 +48,8 @@ class TaskRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFilter:
-    """List newest first; ``before`` is the id to go on below. At most ``limit`` rows. parent: its children."""
+    """List newest first; ``before`` is the id to go on below; at most ``limit`` rows. parent: its
+    children."""
 
     tenant: str
     state: str | None = None
@@ -108,13 +110,15 @@ class OperationFilter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceRow:
-    """Stored evidence; ``number`` orders it within the operation."""
+    """Stored evidence; ``number`` orders it within the operation. says: what it says of its attempt, if
+    anything."""
 
     number: int
     attempt: int
     source: str
     data: str
     at: int
+    says: Literal["happened", "did_not_happen"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,12 +3,12 @@
 Purpose. ``HttpCall`` is the way to the outside that needs no care: nothing is sent after the lease or the
 deadline is over, nothing is sent twice, and a lost answer is never taken for a failure.
 
-Headers. ``Idempotency-Key`` (draft-ietf-httpapi-idempotency-key-header), ``Outlast-Epoch``,
-``Outlast-Deadline`` (milliseconds that remain), ``traceparent`` (W3C). The key is sent bare. The draft writes
-it as a quoted string, but the services in use (Stripe, Adyen, Square and their followers) take the field as
-it stands, quotes included, and list and look it up so; ``find`` then asks by the same characters. A service
-that insists on the draft gets ``quoted_key=True``, and a header of the caller's own wins over ours. Our
-middleware reads both.
+Headers. ``Idempotency-Key`` (draft-ietf-httpapi-idempotency-key-header), ``Outlast-Task`` and
+``Outlast-Epoch`` (whose fencing number it is, and the number), ``Outlast-Deadline`` (milliseconds that
+remain), ``traceparent`` (W3C). The key is sent bare. The draft writes it as a quoted string, but the services
+in use (Stripe, Adyen, Square and their followers) take the field as it stands, quotes included, and list and
+look it up so; ``find`` then asks by the same characters. A service that insists on the draft gets
+``quoted_key=True``, and a header of the caller's own wins over ours. Our middleware reads both.
 
 Once. The client is built without retries, and a request that may act is not redirected. GET and HEAD follow
 up to five redirects inside one origin.
@@ -201,6 +201,7 @@ class HttpCall:
         headers = httpx2.Headers(
             {
                 "Idempotency-Key": key,
+                "Outlast-Task": call.task,
                 "Outlast-Epoch": str(call.epoch),
                 "Outlast-Deadline": str(int(seconds * 1000)),
             }

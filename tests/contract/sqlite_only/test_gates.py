@@ -13,8 +13,7 @@ from outlast.store.contract import BatchRejected
 from outlast.store.records import Batch, CommitIntent
 from outlast.store.sqlite import SqliteStore
 from outlast.testing.checkers import check_all
-from outlast.testing.store_suite.effects import holder, lock, once, switch
-from outlast.testing.store_suite.reconciling import late
+from outlast.testing.store_suite.effects import holder, lock, switch
 from outlast.testing.store_suite.scene import Refused, Scene
 
 
@@ -131,14 +130,3 @@ async def test_a_later_attempt_under_another_key_gives_up_the_earlier_one(scene:
         await scene.write(claimed, later)
         kept = [(one["value"], one["key"]) for one in (await scene.store.dump())["business_keys"]]
         assert kept == ([] if business is None else [(business.value, intent.key)])
-
-
-async def test_a_success_in_doubt_holds_its_key_again(scene: Scene) -> None:
-    claimed = await scene.running()
-    key = await scene.called(claimed, "unknown", business=once())
-    await scene.store.settle([scene.settlement(claimed, key)], now=scene.now)
-    await scene.store.note([late(claimed, key, "did_not_happen")], now=scene.now)
-    held = await holder(scene, once())
-    assert held is not None
-    assert (held.key, held.state, held.until) == (key, "held", None)
-    assert check_all(await scene.store.dump()) == []

@@ -24,8 +24,8 @@ from typing import Any, Final, Protocol
 
 from outlast import clock, telemetry
 from outlast.core import ids, values
-from outlast.core.settle import Open, Plan, plan
-from outlast.engine import finding
+from outlast.core.settle import Plan, plan
+from outlast.engine import facts, finding
 from outlast.engine.registry import Registry, ToolSpec
 from outlast.engine.series import Series
 from outlast.engine.session import Session
@@ -33,8 +33,7 @@ from outlast.engine.settings import WorkerSettings
 from outlast.errors import InvalidRequest, StoreUnavailable
 from outlast.store.contract import Store
 from outlast.store.reconciling import OpenItem, OpenRequest, Postponement
-from outlast.store.records import Evidence, Settlement
-from outlast.store.rows import EvidenceRow
+from outlast.store.records import Evidence, OperationRow, Settlement
 from outlast.tools.call import ToolCall
 
 BATCH: Final = 64
@@ -58,33 +57,9 @@ class Host(Protocol):
         ...
 
 
-def open_facts(tool: ToolSpec, item: OpenItem, evidence: list[EvidenceRow]) -> Open:
-    """Gather what decides about an unknown operation."""
-    operation = item.operation
-    return Open(
-        effect=tool.effect,
-        first_intent_at=operation.first_intent_at or 0,
-        deadline_at=operation.deadline_at or 0,
-        timeout_us=tool.timeout_us,
-        key_window_us=tool.key_window_us,
-        visible_within_us=tool.visible_within_us,
-        can_find=tool.find is not None,
-        sender_gone=item.sender_gone,
-        # Nobody sends for a task that has ended.
-        may_send=not item.task_ended and Series.of(operation).again_at is not None,
-        unusable=item.unusable,
-        late_success=late_result(evidence) is not None,
-    )
-
-
-def late_result(evidence: list[EvidenceRow]) -> str | None:
-    """Answer the result, as JSON text, that a late answer brought, if one did."""
-    for row in reversed(evidence):
-        if row.source == "late":
-            seen = values.decode(row.data)
-            if seen.get("state") == "succeeded" and seen.get("result") is not None:
-                return str(seen["result"])
-    return None
+def may_send(operation: OperationRow, *, task_ended: bool) -> bool:
+    """Answer whether an operation could be sent again: nobody sends for a task that has ended."""
+    return not task_ended and Series.of(operation).again_at is not None
 
 
 class Settler:
@@ -122,13 +97,12 @@ class Settler:
         tool = self._host.registry.tools[operation.name]
         store = self._host.store
         evidence = await store.read_evidence(operation.tenant, operation.task, operation.key)
-        facts = open_facts(tool, item, evidence)
-        decided = plan(facts, self._now())
-        if decided.action == "happened":
-            await self._settle(item, decided, late_result(evidence))
-            return
+        known = facts.gather(
+            tool, operation, item, evidence, may_send=may_send(operation, task_ended=item.task_ended)
+        )
+        decided = plan(known.facts, self._now())
         if decided.action != "ask":
-            await self._carry_out(item, decided, None, unusable=False)
+            await self._carry_out(item, decided, known, None)
             return
         try:
             arguments = tool.signature.check(values.decode(operation.arguments or "{}"))
@@ -136,25 +110,27 @@ class Settler:
             misfit = Plan(
                 action="person", why=f"its arguments do not fit the tool as it is now: {error}"[:500]
             )
-            await self._postpone(item, misfit, unusable=True)
+            await self._postpone(item, misfit, known, unusable=True)
             return
         asked_at = self._now()
         found = await self._host.inquiries.ask(
             tool, lambda: self._query(tool, item), arguments, operation.request
         )
         await store.note([_answered(item, found)])
-        decided = plan(facts, self._now(), finding.asked(found, asked_at))
-        result = values.encode(found.result) if found.answer == "found" else None
-        unusable = found.answer == "no_evidence" and found.wait_s is None
-        await self._carry_out(item, decided, result, unusable=unusable)
+        decided = plan(known.facts, self._now(), finding.asked(found, asked_at))
+        await self._carry_out(item, decided, known, found)
 
-    async def _carry_out(self, item: OpenItem, decided: Plan, result: str | None, *, unusable: bool) -> None:
+    async def _carry_out(
+        self, item: OpenItem, decided: Plan, known: facts.Known, found: finding.Finding | None
+    ) -> None:
         if decided.action in ("wait", "person"):
-            await self._postpone(item, decided, unusable=unusable)
+            unusable = found is not None and found.answer == "no_evidence" and found.wait_s is None
+            await self._postpone(item, decided, known, unusable=unusable)
         else:
-            await self._settle(item, decided, result)
+            result = known.result if found is None else found.result
+            await self._settle(item, decided, known, result)
 
-    async def _settle(self, item: OpenItem, decided: Plan, result: str | None) -> None:
+    async def _settle(self, item: OpenItem, decided: Plan, known: facts.Known, result: Any) -> None:
         operation = item.operation
         verdict: Any = decided.action
         (settled,) = await self._host.store.settle(
@@ -167,7 +143,9 @@ class Settler:
                     by="settler",
                     reason=decided.why,
                     turn=operation.turn,
-                    result=result,
+                    result=values.encode(result) if verdict == "happened" else None,
+                    # An attempt that has answered is not under way any more, whatever its deadline.
+                    forced=known.facts.late is not None,
                 )
             ]
         )
@@ -175,15 +153,19 @@ class Settler:
             later = Plan(
                 action="wait", why="its last attempt may still be under way", at=self._now() + settled.wait_us
             )
-            await self._postpone(item, later, unusable=False)
+            await self._postpone(item, later, known, unusable=False)
         elif settled.kind == "settled":
             telemetry.emit(
                 telemetry.OperationSettled(
-                    tenant=operation.tenant, task=operation.task, key=operation.key, verdict=verdict
+                    tenant=operation.tenant,
+                    task=operation.task,
+                    key=operation.key,
+                    name=operation.name,
+                    verdict=verdict,
                 )
             )
 
-    async def _postpone(self, item: OpenItem, decided: Plan, *, unusable: bool) -> None:
+    async def _postpone(self, item: OpenItem, decided: Plan, known: facts.Known, *, unusable: bool) -> None:
         operation = item.operation
         ask_in_us = None if decided.at is None else max(0, decided.at - self._now())
         await self._host.store.postpone(
@@ -196,6 +178,7 @@ class Settler:
                     ask_in_us=ask_in_us,
                     unusable=unusable,
                     why=decided.why,
+                    seen=known.seen,
                 )
             ]
         )

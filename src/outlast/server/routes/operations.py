@@ -15,11 +15,13 @@ from outlast.server.schemas.operations import (
     Operation,
     OperationInFull,
     OperationPlan,
+    OperationStats,
     QueuePage,
     evidence_body,
     operation_body,
     place_body,
     plan_body,
+    stats_body,
 )
 from outlast.server.schemas.tasks import event_body
 
@@ -47,6 +49,14 @@ async def list_operations(
         for view, place in zip(views, places, strict=True)
     ]
     return answer({"items": items, "next": views[-1].id if len(views) == limit else None})
+
+
+# Before the routes of one operation, whose path would take this one's as well.
+@router.get("/operations/stats", response_model=OperationStats, responses=refusals())
+async def read_stats(asked: Around) -> Response:
+    """Say how the tenant's unknowns ended, tool by tool, and which tools look wrongly classified."""
+    found = await asked.app.operations.stats(tenant=asked.caller.tenant)
+    return answer({"items": [stats_body(each) for each in found]})
 
 
 # Before the route of the operation itself, whose path would take this one's as well.

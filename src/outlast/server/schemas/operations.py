@@ -9,6 +9,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, Field
 
 from outlast.ledger import PlanView
+from outlast.ledger import ToolStats as Stats
 from outlast.server.schemas.fields import Body, ShortText, written
 from outlast.server.schemas.tasks import Event, task_path
 from outlast.views import EvidenceView, OperationView, QueueView
@@ -125,6 +126,29 @@ class OperationPlan(BaseModel):
     asked: Annotated[int, Field(description="Questions to the other side so far.")]
 
 
+class ToolStats(BaseModel):
+    """How the unknowns of a tool ended, whoever settled them."""
+
+    tool: str
+    unknown: Annotated[int, Field(description="Open now.")]
+    happened: int
+    did_not_happen: int
+    sent_again: Annotated[
+        int, Field(description="Each time counts: it may be unknown, and settled, once more.")
+    ]
+    share: Annotated[
+        float | None,
+        Field(description="Of `did_not_happen` among those that ended; null where none has.", ge=0, le=1),
+    ]
+    hint: Annotated[str | None, Field(description="What to do about a share that is telling.")]
+
+
+class OperationStats(BaseModel):
+    """How unknowns ended, by tool in the order of names."""
+
+    items: list[ToolStats]
+
+
 class OperationPage(BaseModel):
     """Operations. ``next``: what to send as ``after`` for the next page."""
 
@@ -213,4 +237,17 @@ def plan_body(view: PlanView) -> dict[str, Any]:
         "why": view.why,
         "at": written(view.at),
         "asked": view.asked,
+    }
+
+
+def stats_body(view: Stats) -> dict[str, Any]:
+    """Write how the unknowns of a tool ended."""
+    return {
+        "tool": view.tool,
+        "unknown": view.unknown,
+        "happened": view.happened,
+        "did_not_happen": view.did_not_happen,
+        "sent_again": view.sent_again,
+        "share": view.share,
+        "hint": view.hint,
     }

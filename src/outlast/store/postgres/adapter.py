@@ -334,7 +334,10 @@ class PostgresStore(People):
         if not postponements:
             return []
         columns = zip(
-            *((p.tenant, p.task, p.key, p.turn, p.ask_in_us, p.unusable, p.why) for p in postponements),
+            *(
+                (p.tenant, p.task, p.key, p.turn, p.ask_in_us, p.unusable, p.why, p.seen)
+                for p in postponements
+            ),
             strict=True,
         )
         rows = await self._rows(self._control_line, "postpone", *columns, now)

@@ -10,7 +10,7 @@ import asyncpg
 from outlast.core import ids
 from outlast.store.postgres import failures
 from outlast.store.postgres.connections import VIEW, Address, Lines
-from outlast.store.reconciling import AuditRow, KeyHolder, OpenState, Pause
+from outlast.store.reconciling import COUNT_BOUND, AuditRow, KeyHolder, OpenState, Pause, SettledCounts
 from outlast.store.records import OperationRow, TaskRef
 from outlast.store.rows import (
     AttemptRow,
@@ -26,7 +26,7 @@ from outlast.store.rows import (
 _TABLES = (
     "tasks", "inputs", "lanes", "queue", "leases", "attempts", "sessions", "writers", "operations",
     "unsettled", "evidence", "events", "timers", "results", "outbox", "provider_waits", "business_keys",
-    "pauses", "audit", "inbox", "posts", "approvals", "votes", "rules", "migrations",
+    "pauses", "audit", "settled_counts", "inbox", "posts", "approvals", "votes", "rules", "migrations",
 )  # fmt: skip
 _VIEW_CONNECTIONS = 3
 
@@ -101,6 +101,11 @@ class Views:
         """Read an operation's place in the reconciliation queue, None when it is not in it."""
         rows = await self._view("read_open", tenant, task, key)
         return OpenState(**dict(rows[0])) if rows else None
+
+    async def read_settled_counts(self, tenant: str) -> list[SettledCounts]:
+        """Read how a tenant's unknowns ended, by tool; those that are open are counted up to a bound."""
+        rows = await self._view("read_settled_counts", tenant, COUNT_BOUND)
+        return [SettledCounts(**dict(row)) for row in rows]
 
     async def list_pauses(self, tenant: str) -> list[Pause]:
         """List the switches that stand for a tenant, those for everybody included."""

@@ -37,6 +37,7 @@ from outlast.store.reconciling import (
     OpenState,
     Pause,
     Postponement,
+    SettledCounts,
 )
 from outlast.store.records import (
     Batch,
@@ -73,6 +74,7 @@ from outlast.store.rows import (
 from outlast.store.sqlite import (
     approving,
     cancelling,
+    counts,
     keys,
     outbox,
     posting,
@@ -375,6 +377,10 @@ class SqliteStore:
     async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:
         """Read a place in the reconciliation queue; see ``Store.read_open``."""
         return await self._desk().read(lambda tx: reconciling.read_open(tx, tenant, task, key))
+
+    async def read_settled_counts(self, tenant: str) -> list[SettledCounts]:
+        """Read how unknowns were settled; see ``Store.read_settled_counts``."""
+        return await self._desk().read(lambda tx: counts.read(tx, tenant))
 
     async def list_pauses(self, tenant: str) -> list[Pause]:
         """List the switches that stand; see ``Store.list_pauses``."""

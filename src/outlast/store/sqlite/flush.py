@@ -27,7 +27,7 @@ from outlast.store.records import (
     TakeTurn,
     TaskWrites,
 )
-from outlast.store.sqlite import approving, gate, keys
+from outlast.store.sqlite import approving, counts, gate, keys
 from outlast.store.sqlite.heads import Head, any_unsettled, json_text
 from outlast.store.sqlite.transaction import Transaction
 
@@ -170,6 +170,8 @@ def _record_outcome(tx: Transaction, head: Head, entry: RecordOutcome) -> str | 
     )
     if not recorded:
         return "turn_passed"
+    if entry.settled_by is not None:
+        counts.count(tx, (head.tenant, head.task, entry.key), entry.state)
     name = (head.tenant, head.task, entry.key)
     if entry.state == "unknown":
         head.unsettle(entry.key, sender_gone=entry.sender_gone)
@@ -202,7 +204,7 @@ def _append_events(tx: Transaction, head: Head, entry: AppendEvents) -> str | No
 def _note(tx: Transaction, head: Head, entry: Note) -> str | None:
     tx.run(
         "add_evidence",
-        (head.tenant, head.task, entry.key, entry.attempt, entry.source, entry.data, head.at),
+        (head.tenant, head.task, entry.key, entry.attempt, entry.source, entry.data, head.at, None),
     )
     return None
 

@@ -7,7 +7,7 @@ keys and decisions only by calls that name one.
 from __future__ import annotations
 
 from outlast.store.records import CommitIntent
-from outlast.store.sqlite import approving, keys, rules, switches
+from outlast.store.sqlite import approving, counts, keys, rules, switches
 from outlast.store.sqlite.heads import Head
 from outlast.store.sqlite.transaction import Transaction
 
@@ -74,6 +74,7 @@ def admit(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
             return "not_planned"
         if entry.resend:
             tx.run("drop_unsettled", (head.tenant, head.task, entry.key))
+            counts.count(tx, (head.tenant, head.task, entry.key), "planned")
         keys.give_up_others(tx, (head.tenant, head.task, entry.key), business)
     if business is not None:
         keys.take(tx, (head.tenant, head.task, entry.key), business)

@@ -67,6 +67,9 @@ def _put_back(tx: Transaction, one: Postponement, at: int) -> bool:
     mark = f":{one.turn}"
     if found[2] != mark:
         ask_at = None if one.ask_in_us is None else at + one.ask_in_us
+        if tx.row("newer_evidence", (*name, one.seen)) is not None:
+            # It came while the operation was looked at, and is considered at once.
+            ask_at = at
         tx.run("put_back", (one.unusable, ask_at, mark, one.why, *name))
     return True
 

@@ -9,7 +9,7 @@ import orjson
 from outlast.core.ids import operation_id
 from outlast.core.transitions import OPERATION
 from outlast.store.records import Evidence, Settled, Settlement
-from outlast.store.sqlite import approving, keys, switches
+from outlast.store.sqlite import approving, counts, keys, switches
 from outlast.store.sqlite.heads import Head, json_text
 from outlast.store.sqlite.transaction import Transaction
 
@@ -72,8 +72,9 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
             "evidence": orjson.Fragment(one.evidence),
         }
     )
+    counts.count(tx, name, settled)
     by_person = one.by.startswith("person:")
-    tx.run("add_evidence", (*name, attempt, "person" if by_person else "answered", kept, at))
+    tx.run("add_evidence", (*name, attempt, "person" if by_person else "answered", kept, at, None))
     if by_person:
         approving.spend(tx, name)
         switches.audit(
@@ -104,7 +105,8 @@ def note(tx: Transaction, evidence: Sequence[Evidence], now: int | None) -> None
     """Append evidence; see ``Store.note``."""
     at = tx.now(now)
     for one in evidence:
-        tx.run("add_evidence", (one.tenant, one.task, one.key, one.attempt, one.source, one.data, at))
+        row = (one.tenant, one.task, one.key, one.attempt, one.source, one.data, at, one.says)
+        tx.run("add_evidence", row)
         if one.says is not None:
             _compare(tx, one, at)
     tx.write_events()

@@ -35,6 +35,7 @@ TABLES = (
     "business_keys",
     "pauses",
     "audit",
+    "settled_counts",
     "evidence",
     "events",
     "timers",
@@ -207,8 +208,8 @@ def list_operations(tx: Transaction, query: OperationFilter) -> list[OperationRo
 def read_evidence(tx: Transaction, tenant: str, task: str, key: str) -> list[EvidenceRow]:
     """Read an operation's evidence; see ``Store.read_evidence``."""
     return [
-        EvidenceRow(number=number, attempt=attempt, source=source, data=data, at=at)
-        for number, attempt, source, data, at in tx.rows("read_evidence", (tenant, task, key))
+        EvidenceRow(number=number, attempt=attempt, source=source, data=data, at=at, says=says)
+        for number, attempt, source, data, at, says in tx.rows("read_evidence", (tenant, task, key))
     ]
 
 

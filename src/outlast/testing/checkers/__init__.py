@@ -27,6 +27,7 @@ from outlast.testing.checkers.operations import (
     business_keys_follow_their_operations,
     effects_are_accounted_for,
     intent_before_call_before_outcome,
+    settlements_are_counted,
     unknowns_are_queued,
 )
 from outlast.testing.checkers.rows import (
@@ -60,6 +61,7 @@ CHECKERS: dict[str, Checker] = {
         intent_before_call_before_outcome,
         effects_are_accounted_for,
         unknowns_are_queued,
+        settlements_are_counted,
         business_keys_follow_their_operations,
         events_are_dense,
         leases_have_living_sessions,

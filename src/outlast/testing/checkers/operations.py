@@ -95,6 +95,20 @@ def unknowns_are_queued(seen: Evidence) -> Iterator[str]:
             yield f"{where(row)}: is to be sent again and asked about at {row['ask_at']}"
 
 
+def settlements_are_counted(seen: Evidence) -> Iterator[str]:
+    """Every settlement that stands in the ledger is counted; those that stand no more are counted too."""
+    counted = {(row["tenant"], row["tool"]): row for row in seen.rows("settled_counts")}
+    settled = Counter(
+        (row["tenant"], row["name"], "happened" if row["state"] == "succeeded" else "did_not_happen")
+        for row in seen.rows("operations")
+        if row["kind"] == "tool" and row["settled_by"] and row["state"] in ("succeeded", "failed")
+    )
+    for (tenant, tool, verdict), count in sorted(settled.items()):
+        there = counted.get((tenant, tool), {}).get(verdict, 0)
+        if there < count:
+            yield f"tenant {tenant}: {count} of {tool} were settled as {verdict}, and {there} are counted"
+
+
 def business_keys_follow_their_operations(seen: Evidence) -> Iterator[str]:
     """A key that is held is held by a call that may still be made or have its effect; one that is done, by a
     success.

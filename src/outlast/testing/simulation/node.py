@@ -50,6 +50,7 @@ from outlast.store.reconciling import (
     OpenState,
     Pause,
     Postponement,
+    SettledCounts,
 )
 from outlast.store.records import (
     Batch,
@@ -368,6 +369,9 @@ class NodeStore:
         return await self._carry(
             "read_business_key", lambda store: store.read_business_key(tenant, tool, value)
         )
+
+    async def read_settled_counts(self, tenant: str) -> list[SettledCounts]:
+        return await self._carry("read_settled_counts", lambda store: store.read_settled_counts(tenant))
 
     async def read_audit(self, tenant: str, after: int = 0, limit: int = 100) -> list[AuditRow]:
         return await self._carry("read_audit", lambda store: store.read_audit(tenant, after, limit))

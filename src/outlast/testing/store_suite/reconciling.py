@@ -9,13 +9,21 @@ from typing import Any
 
 import pytest
 
+from outlast.core.operation import OperationState
 from outlast.store.reconciling import OpenItem, OpenRequest, OpenState, Postponement
-from outlast.store.records import Claimed, Evidence, TakeTurn
+from outlast.store.records import Claimed, Evidence, RecordOutcome, TakeTurn
 from outlast.testing.checkers import check_all
-from outlast.testing.store_suite.effects import holder, once
+from outlast.testing.store_suite.effects import holder, once, switch
 from outlast.testing.store_suite.scene import HOUR, SECOND, Reopen, Scene, changed
 
-__all__ = ["TestClaimOpen", "TestContradictions", "TestOpenState", "TestPostpone", "TestSettlersAndOthers"]
+__all__ = [
+    "TestClaimOpen",
+    "TestContradictions",
+    "TestOpenState",
+    "TestPostpone",
+    "TestSettledCounts",
+    "TestSettlersAndOthers",
+]
 
 LEASE = 20 * SECOND
 
@@ -256,6 +264,23 @@ class TestClaimOpen:
         await scene.store.settle([scene.settlement(claimed, key)], now=scene.now)
         assert await take(scene) == []
 
+    async def test_what_nobody_here_serves_stands_in_nobodys_way(self, scene: Scene) -> None:
+        """However much of it has been due for longer."""
+        strangers = await scene.running(ttl_us=HOUR)
+        intents = [scene.intent(name="elsewhere") for _ in range(1_100)]
+        await scene.write(strangers, *intents)
+        await scene.write(
+            strangers,
+            *(RecordOutcome(key=one.key, attempt=1, turn=1, state="unknown") for one in intents),
+        )
+        await scene.write(strangers, scene.suspension("reconciliation"))
+        scene.pass_time(SECOND)
+        _, key = await unknown(scene, ttl_us=HOUR)
+        scene.pass_time(SECOND)
+        assert [item.operation.key for item in await take(scene, limit=1)] == [key]
+        assert await take(scene, limit=1) == []
+        assert len(await take(scene, "elsewhere", limit=2_000)) == len(intents)
+
     async def test_several_of_one_task_are_taken_together(self, scene: Scene) -> None:
         claimed = await scene.running()
         keys = [await scene.called(claimed, "unknown", name="look") for _ in range(3)]
@@ -374,6 +399,46 @@ class TestPostpone:
         assert state is not None
         assert (state.asked, state.ask_at) == (2, scene.now + SECOND)
 
+    @pytest.mark.parametrize("ask_in_us", [None, 4 * SECOND])
+    @pytest.mark.parametrize("says", ["happened", "did_not_happen"])
+    async def test_evidence_that_came_meanwhile_makes_it_due(
+        self, scene: Scene, says: str, ask_in_us: int | None
+    ) -> None:
+        claimed, key = await unknown(scene)
+        [item] = await take(scene)
+        await scene.store.note([late(claimed, key, says)], now=scene.now)
+        scene.pass_time(SECOND)
+        assert await scene.store.postpone([postponement(item, ask_in_us)], now=scene.now) == [True]
+        state = await state_of(scene, claimed, key)
+        assert state is not None
+        assert (state.ask_at, state.asked, state.why) == (scene.now, 1, "no answer")
+        assert [one.operation.key for one in await take(scene)] == [key]
+
+    async def test_evidence_that_was_considered_does_not(self, scene: Scene) -> None:
+        claimed, key = await unknown(scene)
+        other, _ = await unknown(scene)
+        await scene.store.note([late(claimed, key, None, source="asked")], now=scene.now)
+        await scene.store.note([late(claimed, key, "happened")], now=scene.now)
+        items = {item.operation.task: item for item in await take(scene)}
+        # Neither does what says nothing, nor what is another operation's.
+        await scene.store.note([late(claimed, key, None)], now=scene.now)
+        backs = [
+            postponement(items[claimed.task], None, seen=2),
+            postponement(items[other.task], None, seen=0),
+        ]
+        assert await scene.store.postpone(backs, now=scene.now) == [True, True]
+        assert await take(scene) == []
+        evidence = await scene.store.read_evidence(claimed.tenant, claimed.task, key)
+        assert [(one.number, one.says) for one in evidence] == [(1, None), (2, "happened"), (3, None)]
+
+    async def test_newer_evidence_than_was_considered_does(self, scene: Scene) -> None:
+        claimed, key = await unknown(scene)
+        await scene.store.note([late(claimed, key, "happened")], now=scene.now)
+        [item] = await take(scene)
+        await scene.store.note([late(claimed, key, "did_not_happen")], now=scene.now)
+        await scene.store.postpone([postponement(item, None, seen=1)], now=scene.now)
+        assert [one.operation.key for one in await take(scene)] == [key]
+
     async def test_a_repeat_changes_nothing(self, scene: Scene) -> None:
         """The answer of the first may have been lost."""
         await unknown(scene)
@@ -472,6 +537,132 @@ class TestSettlersAndOthers:
         await take(scene)
         worker = await scene.claim_task(claimed)
         assert (await scene.flush(worker, outcome)).refusals == ((0, "turn_passed"),)
+
+
+class TestSettledCounts:
+    """How often a tool's unknowns were settled, and as what."""
+
+    async def counts(self, scene: Scene, tenant: str | None = None) -> list[tuple[str, int, int, int, int]]:
+        """Read a tenant's counts: unknown, happened, did not happen, sent again."""
+        rows = await scene.store.read_settled_counts(tenant or scene.tenant)
+        return [(r.tool, r.unknown, r.happened, r.did_not_happen, r.sent_again) for r in rows]
+
+    @pytest.mark.parametrize("by", ["settler", "person:ann"])
+    async def test_each_verdict_counts_for_its_tool_and_tenant(self, scene: Scene, by: str) -> None:
+        assert await self.counts(scene) == []
+        verdicts = {"look": ("happened",) * 3, "post": ("did_not_happen", "send_again", "send_again")}
+        settlements = []
+        for tool, wanted in verdicts.items():
+            for verdict in wanted:
+                claimed = await scene.running()
+                key = await scene.called(claimed, "unknown", name=tool)
+                settlements.append(scene.settlement(claimed, key, verdict, forced=True, by=by))
+        foreign = await scene.running(tenant="tenant-blue")
+        key = await scene.called(foreign, "unknown", name="look")
+        settlements.insert(2, scene.settlement(foreign, key, "did_not_happen", forced=True, by=by))
+        await scene.store.settle(settlements[:4], now=scene.now)
+        await scene.store.settle(settlements[4:], now=scene.now)
+        # Those to be sent again are unknown, and count as sent again with the intent of their resend.
+        assert await self.counts(scene) == [("look", 0, 3, 0, 0), ("post", 2, 0, 1, 0)]
+        assert await self.counts(scene, "tenant-blue") == [("look", 0, 0, 1, 0)]
+        assert await self.counts(scene, "tenant-none") == []
+
+    async def test_what_is_open_counts_while_it_is(self, scene: Scene) -> None:
+        claimed, key = await unknown(scene)
+        other = await scene.running()
+        await scene.called(other, "unknown", name="post")
+        await scene.called(other, "unknown", name="post")
+        await scene.called(other, "unknown", name="gpt", kind="model")
+        await scene.called(other, "running", name="post")
+        await unknown(scene, tenant="tenant-blue")
+        assert await self.counts(scene) == [("look", 1, 0, 0, 0), ("post", 2, 0, 0, 0)]
+        await scene.store.settle([scene.settlement(claimed, key)], now=scene.now)
+        assert await self.counts(scene) == [("look", 0, 1, 0, 0), ("post", 2, 0, 0, 0)]
+
+    async def test_what_is_refused_does_not_count(self, scene: Scene) -> None:
+        claimed = await scene.running()
+        key = await scene.called(claimed, "unknown", name="look")
+        done = await scene.called(claimed, "succeeded", name="look")
+        refused = [
+            scene.settlement(claimed, key, "did_not_happen"),
+            scene.settlement(claimed, key, turn=77),
+            scene.settlement(claimed, done),
+            scene.settlement(claimed, "missing"),
+        ]
+        verdicts = await scene.store.settle(refused, now=scene.now)
+        assert [one.kind for one in verdicts] == ["too_early", "conflict", "conflict", "not_found"]
+        assert await self.counts(scene) == [("look", 1, 0, 0, 0)]
+        assert (await scene.store.dump())["settled_counts"] == []
+
+    @pytest.mark.parametrize(
+        ("state", "expected"),
+        [("succeeded", (0, 1, 0, 0)), ("failed", (0, 0, 1, 0))],
+    )
+    async def test_a_workers_own_settlement_counts_once(
+        self, scene: Scene, state: Any, expected: tuple[int, ...]
+    ) -> None:
+        claimed = await scene.running()
+        key = await scene.called(claimed, "unknown", name="look")
+        outcome = await scene.outcome(claimed, key, state, settled_by="worker")
+        batch = scene.batch(scene.writes(claimed, outcome))
+        for _ in range(2):
+            # The answer of the first may have been lost.
+            await scene.store.flush(batch, now=scene.now)
+        # Its turn has passed.
+        assert (await scene.flush(claimed, outcome)).refusals == ((0, "turn_passed"),)
+        assert await self.counts(scene) == [("look", *expected)]
+
+    async def test_what_nobody_settled_does_not_count(self, scene: Scene) -> None:
+        claimed = await scene.running()
+        states: tuple[OperationState, ...] = ("succeeded", "failed")
+        for state in states:
+            await scene.called(claimed, state, name="look")
+            key = await scene.called(claimed, "unknown", name="look")
+            await scene.write(claimed, await scene.outcome(claimed, key, state))
+        model = await scene.called(claimed, "unknown", name="look", kind="model")
+        await scene.write(claimed, await scene.outcome(claimed, model, "succeeded", settled_by="worker"))
+        assert await self.counts(scene) == []
+
+    @pytest.mark.parametrize("paused", [False, True])
+    async def test_a_resend_counts_when_its_intent_is_admitted(self, scene: Scene, paused: bool) -> None:
+        claimed = await scene.running()
+        intent = scene.intent(name="look")
+        await scene.write(claimed, intent)
+        await scene.write(claimed, await scene.outcome(claimed, intent.key, "unknown"))
+        # Another one of the same batch, settled otherwise, counts whatever becomes of this one.
+        found = await scene.called(claimed, "unknown", name="look")
+        if paused:
+            await scene.store.pause(switch(scene.tenant), now=scene.now)
+        verdict = await scene.flush(
+            claimed,
+            replace(intent, attempt=1, turn=2, resend=True),
+            await scene.outcome(claimed, found, "succeeded", settled_by="worker"),
+        )
+        assert verdict.refusals == (((0, "paused"),) if paused else ())
+        assert await self.counts(scene) == [("look", int(paused), 1, 0, int(not paused))]
+
+    async def test_a_contradicted_settlement_counts_and_so_does_the_next(self, scene: Scene) -> None:
+        claimed, key = await unknown(scene)
+        first = scene.settlement(claimed, key, "did_not_happen", forced=True)
+        await scene.store.settle([first], now=scene.now)
+        await scene.store.note([late(claimed, key, "happened")], now=scene.now)
+        assert await self.counts(scene) == [("look", 1, 0, 1, 0)]
+        await scene.store.settle([scene.settlement(claimed, key)], now=scene.now)
+        assert await self.counts(scene) == [("look", 0, 1, 1, 0)]
+
+    async def test_two_processes_lose_no_count(self, scene: Scene, reopen: Reopen) -> None:
+        """They settle the same tools, in opposite orders, and write each other's rows."""
+        tools = [f"tool-{n}" for n in range(6)]
+        stores = [scene.store, await reopen()]
+        claims = [await scene.running(ttl_us=HOUR) for _ in stores]
+        work = []
+        for _ in range(5):
+            for store, claimed, order in zip(stores, claims, (tools, tools[::-1]), strict=True):
+                keys = [await scene.called(claimed, "unknown", name=tool) for tool in order]
+                work.append((store, [scene.settlement(claimed, key) for key in keys]))
+        answers = await asyncio.gather(*(store.settle(batch, now=scene.now) for store, batch in work))
+        assert {settled.kind for batch in answers for settled in batch} == {"settled"}
+        assert await self.counts(scene) == [(tool, 0, 10, 0, 0) for tool in tools]
 
 
 class TestContradictions:
@@ -590,6 +781,19 @@ class TestContradictions:
         scene.pass_time(9 * HOUR)
         assert await take(scene) == []
 
+    async def test_a_success_in_doubt_holds_its_key_again(self, scene: Scene) -> None:
+        claimed = await scene.running()
+        key = await scene.called(claimed, "unknown", business=once())
+        await scene.store.settle([scene.settlement(claimed, key)], now=scene.now)
+        await scene.store.note([late(claimed, key, "did_not_happen")], now=scene.now)
+        held = await holder(scene, once())
+        assert held is not None
+        assert (held.key, held.state, held.until) == (key, "held", None)
+        assert check_all(await scene.store.dump()) == []
+        # So that nobody else does it meanwhile.
+        other = await scene.running()
+        assert (await scene.flush(other, scene.intent(business=once()))).refusals == ((0, "key_held"),)
+
     async def test_a_key_that_did_not_happen_after_all_is_given_up(self, scene: Scene) -> None:
         claimed = await scene.running()
         key = await scene.called(claimed, "unknown", business=once())
@@ -603,8 +807,8 @@ class TestContradictions:
     async def test_about_an_unknown_one_makes_it_due_at_once(self, scene: Scene, says: str) -> None:
         claimed, key = await unknown(scene)
         [item] = await take(scene)
-        for ask_in_us in (9 * HOUR, None):
-            await scene.store.postpone([postponement(item, ask_in_us)], now=scene.now)
+        for seen, ask_in_us in enumerate((9 * HOUR, None)):
+            await scene.store.postpone([postponement(item, ask_in_us, seen=seen)], now=scene.now)
             before = await state_of(scene, claimed, key)
             assert before is not None
             scene.pass_time(SECOND)

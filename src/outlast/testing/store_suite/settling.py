@@ -146,7 +146,7 @@ class TestSettle:
         assert settled.kind == "settled"
         assert (await scene.operation(claimed, key)).state == "succeeded"
         difference = changed(before, await scene.store.dump())
-        assert set(difference) == {"operations", "unsettled", "evidence", "audit"}
+        assert set(difference) == {"operations", "unsettled", "evidence", "audit", "settled_counts"}
         assert (await scene.kinds(claimed))[-1] == "task.failed"
         assert (await scene.task(claimed)).state == "failed"
 

@@ -124,7 +124,7 @@ select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, 
 
 -- Read an operation's evidence.
 -- name: read_evidence
-select e.number, e.attempt, e.source, e.data, e.at
+select e.number, e.attempt, e.source, e.data, e.at, e.says
   from outlast.evidence e
  where e.tenant = $1 and e.task = $2 and e.key = $3
  order by e.number;
@@ -134,6 +134,21 @@ select e.number, e.attempt, e.source, e.data, e.at
 select u.since, u.asked, u.unusable, u.ask_at, u.sender_gone, u.why, u.resend
   from outlast.unsettled u
  where u.tenant = $1 and u.task = $2 and u.key = $3;
+
+-- Read how a tenant's unknowns ended, tool by tool, and count those that are open, up to a bound.
+-- name: read_settled_counts
+select s.tool, sum(s.unknown)::bigint as unknown, sum(s.happened)::bigint as happened,
+       sum(s.did_not_happen)::bigint as did_not_happen, sum(s.sent_again)::bigint as sent_again
+  from (select c.tool, 0 as unknown, c.happened, c.did_not_happen, c.sent_again
+          from outlast.settled_counts c
+         where c.tenant = $1
+         union all
+        select o.name, 1, 0, 0, 0
+          from (select u.tenant, u.task, u.key from outlast.unsettled u where u.tenant = $1 limit $2) u
+          join outlast.operations o on o.tenant = u.tenant and o.task = u.task and o.key = u.key
+         where o.kind = 'tool') s
+ group by s.tool
+ order by s.tool collate "C";
 
 -- List a tenant's switches, and those for everybody.
 -- name: list_pauses

@@ -191,6 +191,17 @@ create table unsettled (
 -- By it the settler finds what is due, whatever stands in the queue for people.
 create index unsettled_due on unsettled (ask_at) where ask_at is not null;
 
+-- How the unknowns of a tool ended, counted as they are settled, so that nobody reads through the ledger for it. A
+-- settlement counts once, also one that is contradicted later.
+create table settled_counts (
+    tenant text not null check (tenant <> ''),
+    tool text not null check (tool <> ''),
+    happened integer not null default 0 check (happened >= 0),
+    did_not_happen integer not null default 0 check (did_not_happen >= 0),
+    sent_again integer not null default 0 check (sent_again >= 0),
+    primary key (tenant, tool)
+) strict, without rowid;
+
 -- How long a provider asked everybody to wait.
 create table provider_waits (
     tenant text not null check (tenant <> ''),
@@ -254,6 +265,7 @@ create table evidence (
     source text not null check (source <> ''),
     data text not null,
     at integer not null,
+    says text check (says in ('happened', 'did_not_happen')),
     primary key (tenant, task, key, number)
 ) strict, without rowid;
 

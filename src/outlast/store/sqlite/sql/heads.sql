@@ -173,8 +173,8 @@ where tenant = :tenant and task = :task and kind in ('timer', 'signal', 'child')
 
 -- Append one piece of evidence to an operation.
 -- name: add_evidence
-insert into evidence (tenant, task, key, number, attempt, source, data, at)
-select :tenant, :task, :key, coalesce(max(number), 0) + 1, :attempt, :source, :data, :at
+insert into evidence (tenant, task, key, number, attempt, source, data, at, says)
+select :tenant, :task, :key, coalesce(max(number), 0) + 1, :attempt, :source, :data, :at, :says
 from evidence
 where tenant = :tenant and task = :task and key = :key;
 

@@ -40,6 +40,13 @@ join operations on operations.tenant = unsettled.tenant and operations.task = un
     and operations.key = unsettled.key
 where unsettled.tenant = :tenant and unsettled.task = :task and unsettled.key = :key;
 
+-- Look for evidence that says something of an operation and is newer than what was considered.
+-- name: newer_evidence
+select 1
+from evidence
+where tenant = :tenant and task = :task and key = :key and number > :seen and says is not null
+limit 1;
+
 -- Put an unknown operation back.
 -- name: put_back
 update unsettled

@@ -99,7 +99,7 @@ limit :limit;
 
 -- Read an operation's evidence, oldest first.
 -- name: read_evidence
-select number, attempt, source, data, at
+select number, attempt, source, data, at, says
 from evidence
 where tenant = :tenant and task = :task and key = :key
 order by number;

@@ -186,6 +186,17 @@ create table outlast.unsettled (
 
 create index unsettled_due on outlast.unsettled (ask_at, tenant, task, key) where ask_at is not null;
 
+-- How the unknowns of a tool ended, counted as they are settled, so that nobody reads through the ledger for it. A
+-- settlement counts once, also one that is contradicted later.
+create table outlast.settled_counts (
+    tenant text collate "C" not null check (tenant <> ''),
+    tool text collate "C" not null check (tool <> ''),
+    happened bigint not null default 0 check (happened >= 0),
+    did_not_happen bigint not null default 0 check (did_not_happen >= 0),
+    sent_again bigint not null default 0 check (sent_again >= 0),
+    primary key (tenant, tool)
+) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, vacuum_truncate = off);
+
 create table outlast.evidence (
     tenant text collate "C" not null,
     task text collate "C" not null,
@@ -195,6 +206,7 @@ create table outlast.evidence (
     source text not null check (source <> ''),
     data text not null,
     at bigint not null,
+    says text check (says in ('happened', 'did_not_happen')),
     primary key (tenant, task, key, number)
 );
 

@@ -1,9 +1,10 @@
 -- flush: entries of many tasks under one fencing check each, numbered by their writer.
 --
 -- Lock order: the writer's advisory lock; heads with skip locked, so that nobody's lock stalls the others and two
--- batches cannot deadlock; where there are intents, the standing rules' advisory lock, shared; business keys by name, those
--- that are new before those that are done; rows of locked heads only; last, waits of providers by name. What an ending
--- means for other tasks is left as a post, so that no head is waited for. A business key that is held is written only under its holder's head, and who
+-- batches cannot deadlock; where there are intents, the standing rules' advisory lock, shared; business keys by name,
+-- those that are new before those that are done; rows of locked heads only; last, waits of providers by name, then
+-- counts by tenant and tool. What an ending means for other tasks is left as a post, so that no head is waited for. A
+-- business key that is held is written only under its holder's head, and who
 -- wants it is refused without waiting.
 -- What is fenced: every statement below writes rows of heads whose locked epoch is the one given and which run.
 --
@@ -775,6 +776,20 @@ begin
         on conflict (tenant, provider) do update
            set until_at = excluded.until_at
          where excluded.until_at > w.until_at;
+    end if;
+
+    -- Unknowns that their worker has settled, or sends again.
+    if array_remove(o_settled_by, null) <> '{}' or d_place <> '{}' then
+        perform outlast.count_settled(array_agg(x.tenant), array_agg(x.task), array_agg(x.key), array_agg(x.state))
+           from (select o.place, o.tenant, o.task, o.key, o.state
+                   from unnest(o_place, o_tenant, o_task, o_key, o_state, o_settled_by)
+                        as o (place, tenant, task, key, state, settled_by)
+                  where o.settled_by is not null
+                  union all
+                 select i.place, i.tenant, i.task, i.key, 'planned'
+                   from unnest(i_place, i_tenant, i_task, i_key) as i (place, tenant, task, key)
+                  where i.place = any(d_place)) x
+          where h_ok[x.place >> 20] and x.place <> all(v_refused);
     end if;
 
     -- The verdicts, in short: a letter for each head, then head:entry:name of what was refused.

@@ -1,7 +1,8 @@
 -- settle, note, claim_open, postpone: facts from outside, with or without a lease.
 --
--- Lock order: heads by (tenant, task), each waited for (claim_open: the session's row, then heads with skip locked); then
--- rows of those tasks only.
+-- Lock order: heads by (tenant, task), each waited for (claim_open: the session's row, then heads with skip locked);
+-- then, in note, business keys that are done by name, since flushes may want them; then rows of those tasks only; last,
+-- counts by tenant and tool.
 -- What is fenced: operations by their state and turn, read after their head's lock was waited for.
 
 -- Lock heads in the order of their names, waiting for each.
@@ -99,7 +100,7 @@ begin
             case when v_item.who like 'person:%' then 'person' else 'answered' end,
             '{"verdict":' || to_json(v_item.verdict) || ',"by":' || to_json(v_item.who)
             || ',"reason":' || to_json(v_item.reason) || ',"forced":' || v_item.forced
-            || ',"evidence":' || v_item.evidence || '}', v_now);
+            || ',"evidence":' || v_item.evidence || '}', null, v_now);
         if v_op.business_key is not null then
             perform outlast.settle_keys(array[v_item.tenant], array[v_item.task], array[v_item.key], array[v_state],
                                         v_now);
@@ -126,16 +127,19 @@ begin
         end if;
     end loop;
 
+    perform outlast.count_settled(array_agg(s.tenant), array_agg(s.task), array_agg(s.key), array_agg(s.state))
+       from unnest(p_tenant, p_task, p_key, v_states, v_kinds) as s (tenant, task, key, state, kind)
+      where s.kind = 'settled';
     return query select s.* from unnest(v_kinds, v_states, v_waits) as s (kind, state, wait_us);
 end
 $$;
 
 -- Append one piece of evidence; the caller holds the head, so the numbers are dense.
 create function outlast.add_evidence(
-    p_tenant text, p_task text, p_key text, p_attempt integer, p_source text, p_data text, p_now bigint
+    p_tenant text, p_task text, p_key text, p_attempt integer, p_source text, p_data text, p_says text, p_now bigint
 ) returns void language sql volatile as $$
-    insert into outlast.evidence (tenant, task, key, number, attempt, source, data, at)
-    select p_tenant, p_task, p_key, coalesce(max(e.number), 0) + 1, p_attempt, p_source, p_data, p_now
+    insert into outlast.evidence (tenant, task, key, number, attempt, source, data, at, says)
+    select p_tenant, p_task, p_key, coalesce(max(e.number), 0) + 1, p_attempt, p_source, p_data, p_now, p_says
       from outlast.evidence e
      where e.tenant = p_tenant and e.task = p_task and e.key = p_key
 $$;
@@ -152,6 +156,12 @@ declare
     v_state text;
 begin
     perform outlast.lock_heads(p_tenant, p_task);
+    -- Keys of what may be contradicted.
+    perform from unnest(p_tenant, p_task, p_key, p_says) as s (tenant, task, key, says)
+       join outlast.business_keys b on b.tenant = s.tenant and b.task = s.task and b.key = s.key
+      where s.says is not null and b.state = 'done'
+      order by b.tenant, b.tool, b.value
+        for no key update of b;
     v_now := coalesce(p_now, outlast.clock_us());
     for v_item in
         select s.*
@@ -160,7 +170,7 @@ begin
          order by s.place
     loop
         perform outlast.add_evidence(v_item.tenant, v_item.task, v_item.key, v_item.attempt, v_item.source,
-                                     v_item.data, v_now);
+                                     v_item.data, v_item.says, v_now);
         continue when v_item.says is null;
         update outlast.operations o
            set state = 'unknown', ended_at = null
@@ -170,6 +180,9 @@ begin
         if found then
             insert into outlast.unsettled (tenant, task, key, since, why)
             values (v_item.tenant, v_item.task, v_item.key, v_now, 'late evidence contradicts what was settled');
+            update outlast.business_keys b
+               set state = 'held', until_at = null
+             where b.tenant = v_item.tenant and b.task = v_item.task and b.key = v_item.key and b.state = 'done';
             -- The end of a task stays its last event.
             with told as (
                 update outlast.tasks t
@@ -277,10 +290,11 @@ end
 $$;
 
 -- Put operations back under the turn that was taken of them; answers for each, in order, whether it was still that
--- turn's. A turn puts back once: its repeat changes nothing.
+-- turn's. A turn puts back once: its repeat changes nothing. Evidence that came while it was looked at was written under
+-- the head's lock, so that it is seen here; it is considered at once.
 create function outlast.postpone(
     p_tenant text[], p_task text[], p_key text[], p_turn integer[], p_ask_in bigint[], p_unusable boolean[],
-    p_why text[], p_now bigint
+    p_why text[], p_seen integer[], p_now bigint
 ) returns table (theirs boolean) language plpgsql volatile as $$
 declare
     v_now bigint;
@@ -290,8 +304,8 @@ begin
     v_now := coalesce(p_now, outlast.clock_us());
     for v_item in
         select s.*
-          from unnest(p_tenant, p_task, p_key, p_turn, p_ask_in, p_unusable, p_why) with ordinality
-               as s (tenant, task, key, turn, ask_in, unusable, why, place)
+          from unnest(p_tenant, p_task, p_key, p_turn, p_ask_in, p_unusable, p_why, p_seen) with ordinality
+               as s (tenant, task, key, turn, ask_in, unusable, why, seen, place)
          order by s.place
     loop
         perform from outlast.operations o
@@ -303,7 +317,12 @@ begin
         continue when not theirs;
         update outlast.unsettled u
            set asked = u.asked + 1, unusable = case when v_item.unusable then u.unusable + 1 else 0 end,
-               ask_at = v_now + v_item.ask_in, claimed_until = 0, claimed_by = 'turn ' || v_item.turn, why = v_item.why
+               ask_at = case when exists (
+                            select from outlast.evidence e
+                             where e.tenant = v_item.tenant and e.task = v_item.task and e.key = v_item.key
+                               and e.number > v_item.seen and e.says is not null) then v_now
+                            else v_now + v_item.ask_in end,
+               claimed_until = 0, claimed_by = 'turn ' || v_item.turn, why = v_item.why
          where u.tenant = v_item.tenant and u.task = v_item.task and u.key = v_item.key
            and u.claimed_by <> 'turn ' || v_item.turn;
     end loop;

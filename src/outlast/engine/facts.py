@@ -1,0 +1,109 @@
+"""What is known of an unknown operation before anybody is asked: one gathering for whoever has to decide.
+
+Purpose: the worker, the settler and ``operations plan`` decide by the same facts, stored evidence among them.
+
+Identity: evidence is of an attempt; only what is of the last one says what became of the operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from outlast.core import values
+from outlast.core.settle import Late, Open
+from outlast.engine.registry import ToolSpec
+from outlast.store.rows import EvidenceRow
+
+
+class Sent(Protocol):
+    """An operation with an intent, as a row or as a run sees it."""
+
+    @property
+    def attempt(self) -> int:
+        """The last one."""
+        ...
+
+    @property
+    def first_intent_at(self) -> int | None:
+        """Of the first attempt."""
+        ...
+
+    @property
+    def deadline_at(self) -> int | None:
+        """Of the last attempt."""
+        ...
+
+
+class Place(Protocol):
+    """A place in the reconciliation queue."""
+
+    @property
+    def unusable(self) -> int:
+        """Questions in a row that brought no evidence."""
+        ...
+
+    @property
+    def sender_gone(self) -> bool:
+        """Whoever made the last attempt cannot send any more."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What decides. result: plain, of a last attempt that answered late that it happened. seen: number of the
+    newest evidence among it, 0 where there is none."""
+
+    facts: Open
+    result: Any
+    seen: int
+
+
+def gather(
+    tool: ToolSpec, sent: Sent, place: Place | None, evidence: Sequence[EvidenceRow], *, may_send: bool
+) -> Known:
+    """Gather what is known.
+
+    place: None of an operation that has just lost its worker and had no place yet. evidence: all of it,
+    oldest first. may_send: the retry policy allows another attempt, and somebody is there to make it.
+    """
+    late, result = _late(evidence, sent.attempt)
+    return Known(
+        facts=Open(
+            effect=tool.effect,
+            first_intent_at=sent.first_intent_at or 0,
+            deadline_at=sent.deadline_at or 0,
+            timeout_us=tool.timeout_us,
+            key_window_us=tool.key_window_us,
+            visible_within_us=tool.visible_within_us,
+            can_find=tool.find is not None,
+            sender_gone=place is not None and place.sender_gone,
+            may_send=may_send,
+            unusable=0 if place is None else place.unusable,
+            late=late,
+        ),
+        result=result,
+        seen=evidence[-1].number if evidence else 0,
+    )
+
+
+def _late(evidence: Sequence[EvidenceRow], attempt: int) -> tuple[Late | None, Any]:
+    """Read what an attempt answered late, and its result."""
+    own = [row for row in evidence if row.attempt == attempt]
+    answers = [row for row in own if row.says is not None]
+    if not answers:
+        return None, None
+    # How a person or the settler settled it before counts against what was answered otherwise.
+    said = {row.says or _field(row, "verdict") for row in own}
+    if {"happened", "did_not_happen"} <= said:
+        return "contradictory", None
+    if "did_not_happen" in said:
+        return "did_not_happen", None
+    result = _field(answers[-1], "result")
+    return ("no_result", None) if result is None else ("happened", values.decode(result))
+
+
+def _field(row: EvidenceRow, name: str) -> Any:
+    seen = values.decode(row.data)
+    return seen.get(name) if isinstance(seen, dict) else None
