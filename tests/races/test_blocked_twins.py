@@ -17,6 +17,7 @@ from tests.races.twins import BUILD, ENTRIES, TOUCHES
 from outlast.store.contract import Store
 from outlast.store.reconciling import OpenItem, OpenRequest, Postponement
 from outlast.store.records import (
+    AskApproval,
     BusinessKey,
     Claimed,
     CommitIntent,
@@ -237,7 +238,8 @@ async def _(place: Place, kind: type) -> None:
         assert await other.see_blocked(twin)
         await other.commit()
         [verdict] = await ended(twin)
-    refused = {CommitIntent: "not_planned", RecordOperation: None, EndAttempt: None}.get(kind, "turn_passed")
+    records = {RecordOperation: None, AskApproval: None, EndAttempt: None}
+    refused = {CommitIntent: "not_planned", **records}.get(kind, "turn_passed")
     assert verdict.kind == "accepted"
     assert verdict.refusals == (() if refused is None else ((0, refused),))
     row = await scene.operation(claimed, TOUCHES[kind])
