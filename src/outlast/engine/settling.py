@@ -27,7 +27,7 @@ from outlast.engine.operation import Operation
 from outlast.engine.run import Outpaced, Run
 from outlast.engine.wording import event, failure
 from outlast.errors import ToolFailed
-from outlast.store.reconciling import Postponement
+from outlast.store.reconciling import OpenState, Postponement
 from outlast.store.records import (
     NewEvent,
     Note,
@@ -60,9 +60,16 @@ async def settle(run: Run, operation: Operation, *, pause_us: int | None) -> Suc
     run.critical.add(operation.key)
     try:
         if AFTER_UNKNOWN[operation.tool.effect].call_again and pause_us is not None:
+            if operation.state == "running":
+                # An earlier worker's attempt, of which nobody knows: it is unknown before it is sent again.
+                await _take_turn(run, operation)
             operation.resend = f"{operation.tool.effect}: making the call again does no harm"
             return SEND
-        operation.sender_gone = await _sender_gone(run, operation)
+        place = await _place(run, operation)
+        if place is not None and place.resend:
+            operation.resend = "settled as to be sent again"
+            return SEND
+        operation.sender_gone = _sender_gone(run, operation, place)
         await _take_turn(run, operation)
         facts = _facts(operation, may_send=pause_us is not None)
         # A resend begins after the pause, and has to end inside the window all the same.
@@ -109,16 +116,23 @@ def _facts(operation: Operation, *, may_send: bool) -> Open:
     )
 
 
-async def _sender_gone(run: Run, operation: Operation) -> bool:
+async def _place(run: Run, operation: Operation) -> OpenState | None:
+    """Read where an unknown of an earlier lease stands in the reconciliation queue.
+
+    Nobody else has settled one of this lease; whoever does so now takes its turn.
+    """
+    if operation.epoch == run.epoch or operation.state == "running":
+        return None
+    store = run.host.store
+    return await run.host.insist(lambda: store.read_open(run.tenant, run.task, operation.key))
+
+
+def _sender_gone(run: Run, operation: Operation, place: OpenState | None) -> bool:
     """Whether whoever made the last attempt is known to be unable to send any more."""
     if operation.epoch == run.epoch:
         # This very process made it, and its body has returned.
         return operation.state == "unknown"
-    if operation.state == "running":
-        return False
-    store = run.host.store
-    state = await run.host.insist(lambda: store.read_open(run.tenant, run.task, operation.key))
-    return state is not None and state.sender_gone
+    return place is not None and place.sender_gone
 
 
 async def _take_turn(run: Run, operation: Operation) -> None:
