@@ -21,6 +21,7 @@ from outlast.errors import (
     ToolRejected,
     Uncertain,
 )
+from outlast.store.records import CommitIntent
 from outlast.testing.recorder import Call, Recorder, Rule
 
 QUICK = Backoff(base_s=0.02, max_s=0.16, jitter_s=0, attempts=6)
@@ -163,9 +164,9 @@ async def test_a_person_settles_each_way_and_the_task_resumes(house: House, reco
     for verdict, handle in handles.items():
         more = {"result": {"id": "R-1"}} if verdict == "happened" else {"forced": True}
         await settled(house, handle, verdict, **more)
+        view = await house.ended(handle)
         with pytest.raises(SettlementConflict):
             await settled(house, handle, "happened", result={"id": "R-2"})
-        view = await house.ended(handle)
         if verdict == "send_again":
             assert view.result == (await recorder.tickets())[-1]["id"]
         else:
@@ -411,8 +412,8 @@ async def test_a_resend_that_comes_too_late_leaves_its_unknown_open(house: House
 
     async def slow(batch: Any, **more: Any) -> Any:
         entries = [entry for writes in batch.writes for entry in writes.entries]
-        names = {type(entry).__name__ for entry in entries}
-        if {"CommitIntent", "RecordOutcome"} <= names and not late.is_set():
+        resent = any(isinstance(entry, CommitIntent) and entry.resend for entry in entries)
+        if resent and not late.is_set():
             # The store is away until the deadline has passed.
             late.set()
             await asyncio.sleep(1.2)

@@ -76,7 +76,7 @@ async def test_a_second_call_waits_until_the_first_has_an_outcome(house: House, 
     other = await house.submit(files, invoice="INV-103")
     # Another key is free, whatever waits behind this one.
     assert (await house.ended(other)).state == "succeeded"
-    await house.waits(second, "timer")
+    await house.waits(second, "limit")
     assert [call.key for call in await posts(recorder)] == [f"{first.id}:create#1", f"{other.id}:create#1"]
     assert (await house.operations(first))["create#1"].business_key == "ada/INV-102"
     await recorder.release("first")
@@ -185,7 +185,7 @@ async def test_an_unknown_keeps_its_key_until_it_is_settled(house: House, record
     house.start()
     name = await unknown(house, first)
     second = await house.submit(files)
-    await house.waits(second, "timer")
+    await house.waits(second, "limit")
     (ticket,) = await recorder.tickets()
     await house.app.operations.settle(name, "happened", reason="seen", by="kim", result=ticket)
     assert (await house.ended(second)).result == ticket["id"]
@@ -346,7 +346,7 @@ async def test_a_switch_holds_new_calls_and_lets_them_go(
     await recorder.wait_for(held="under way")
     await house.app.pauses.set(scope, reason="wrong cost centre", by="kim", tenant=tenant)
     held = await house.submit(files)
-    await house.waits(held, "timer")
+    await house.waits(held, "operator")
     # What is under way goes on.
     await recorder.release("under way")
     assert (await house.ended(going)).state == "succeeded"
@@ -380,7 +380,7 @@ async def test_a_paused_resend_stays_in_the_queue_and_is_made_afterwards(
     await recorder.wait_for(held="first")
     await house.app.pauses.set("all", reason="r", by="kim")
     await recorder.release("first")
-    await house.waits(handle, "timer")
+    await house.waits(handle, "operator")
     (queued,) = await house.app.operations.list(state="unknown")
     assert queued.id == f"{handle.id}:create#1"
     await house.app.pauses.clear("all", reason="r", by="kim")

@@ -73,7 +73,7 @@ async def test_what_the_ledger_never_admitted_is_named(house: House, recorder: R
     # Planned, and held back: an effect under this key was not ours either.
     await house.app.pauses.set("all", reason="r", by="kim")
     held = await house.submit(files)
-    await house.waits(held, "timer")
+    await house.waits(held, "operator")
     await post(recorder, f"{held.id}:create#1")
     found = await house.app.operations.sweep_other_side("create", since=SINCE)
     assert (found.verdict, found.seen) == ("unadmitted", 5)

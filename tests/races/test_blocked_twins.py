@@ -7,16 +7,19 @@ and the old everything else; what it answers must be true of what is there in th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.races.blocking import Blocked, Place, flushing, into
 from tests.races.holding import Rival, ended, rival, start
 from tests.races.twins import BUILD, ENTRIES, TOUCHES
 
+from outlast.store.approving import ApprovalFilter
 from outlast.store.contract import Store
 from outlast.store.reconciling import OpenItem, OpenRequest, Postponement
 from outlast.store.records import (
+    AskApproval,
     BusinessKey,
     Claimed,
     CommitIntent,
@@ -37,7 +40,7 @@ from outlast.store.rows import (
     TaskFilter,
 )
 from outlast.testing.checkers import check_all
-from outlast.testing.store_suite.scene import HOUR, SECOND, Reopen, Scene, changed
+from outlast.testing.store_suite.scene import HOUR, SECOND, Scene, changed
 
 
 @pytest.fixture(params=["postgres"])
@@ -46,40 +49,8 @@ def store_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where a twin is played."""
-
-    scene: Scene
-    url: str
-    reopen: Reopen
-
-
-@pytest.fixture
-async def place(scene: Scene, database_url: str, reopen: Reopen) -> Place:
-    return Place(scene=scene, url=database_url, reopen=reopen)
-
-
-@dataclass(frozen=True)
-class Blocked:
-    """A blocked twin: of which verb, what is held, and what becomes of it."""
-
-    verb: str
-    row: str
-    then: str
-    play: Callable[[Place], Awaitable[None]]
-
-
 BLOCKED: list[Blocked] = []
-
-
-def blocked(verb: str, row: str, then: str) -> Callable[[Callable[[Place], Awaitable[None]]], None]:
-    """Register a blocked twin."""
-
-    def register(play: Callable[[Place], Awaitable[None]]) -> None:
-        BLOCKED.append(Blocked(verb=verb, row=row, then=then, play=play))
-
-    return register
+blocked = into(BLOCKED)
 
 
 # ── flush: each kind of entry ────────────────────────────────────────────────────────────────────
@@ -101,11 +72,6 @@ async def prepared(scene: Scene, kind: type) -> tuple[Claimed, Entry]:
     """Have a running task and an entry for it."""
     claimed = await scene.running(deadline_us=HOUR)
     return claimed, await BUILD[kind](scene, claimed)
-
-
-def flushing(scene: Scene, claimed: Claimed, entry: Entry) -> Any:
-    """Begin to write an entry."""
-    return start(scene.store.flush(scene.batch(scene.writes(claimed, entry)), now=scene.now))
 
 
 @of_each_entry("head", "changed")
@@ -237,7 +203,8 @@ async def _(place: Place, kind: type) -> None:
         assert await other.see_blocked(twin)
         await other.commit()
         [verdict] = await ended(twin)
-    refused = {CommitIntent: "not_planned", RecordOperation: None, EndAttempt: None}.get(kind, "turn_passed")
+    records = {RecordOperation: None, AskApproval: None, EndAttempt: None}
+    refused = {CommitIntent: "not_planned", **records}.get(kind, "turn_passed")
     assert verdict.kind == "accepted"
     assert verdict.refusals == (() if refused is None else ((0, refused),))
     row = await scene.operation(claimed, TOUCHES[kind])
@@ -1277,9 +1244,7 @@ async def _(place: Place) -> None:
 # ── the tests ────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize(
-    "twin", [pytest.param(one, id=f"{one.verb}-{one.row}-{one.then}") for one in BLOCKED]
-)
+@pytest.mark.parametrize("twin", [pytest.param(one, id=one.name) for one in BLOCKED])
 async def test_a_blocked_twin_tells_the_truth(place: Place, twin: Blocked) -> None:
     await twin.play(place)
     assert check_all(await place.scene.store.dump()) == []
@@ -1291,6 +1256,10 @@ async def test_nobody_who_only_reads_waits(place: Place) -> None:
     ref = TaskRef(tenant=claimed.tenant, task=claimed.task)
     await scene.submit(announce=True)
     await scene.called(claimed, business=INVOICE)
+    asked = await scene.asked(claimed, scene.ask(quorum=2))
+    await scene.decide(asked)
+    await scene.post(scene.signal(claimed))
+    await store.put_rule(scene.rule("pay"), now=scene.now)
     async with rival(place.url) as other:
         for table in (
             "tasks",
@@ -1305,6 +1274,11 @@ async def test_nobody_who_only_reads_waits(place: Place) -> None:
             "business_keys",
             "pauses",
             "audit",
+            "inbox",
+            "posts",
+            "approvals",
+            "votes",
+            "rules",
         ):
             await other.run(f"select from outlast.{table} for update")
         for reading in (
@@ -1320,6 +1294,13 @@ async def test_nobody_who_only_reads_waits(place: Place) -> None:
             store.list_pauses(claimed.tenant),
             store.read_business_key(claimed.tenant, INVOICE.tool, INVOICE.value),
             store.read_audit(claimed.tenant),
+            store.read_inbox(claimed.tenant, claimed.task),
+            store.read_approvals(claimed.tenant, claimed.task),
+            store.read_approval(claimed.tenant, asked.id),
+            store.list_approvals(ApprovalFilter(tenant=claimed.tenant)),
+            store.read_votes(claimed.tenant, asked.id),
+            store.read_rules(claimed.tenant, "pay"),
+            store.list_rules(claimed.tenant),
             store.take_messages(9),
             store.health(),
             store.dump(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.races.test_blocked_people import BLOCKED as BLOCKED_PEOPLE
 from tests.races.test_blocked_twins import BLOCKED
 from tests.races.test_stale_twins import STALE
 from tests.races.twins import BUILD, ENTRIES, FENCED, UNFENCED, VERBS
@@ -25,4 +26,4 @@ def test_every_fenced_verb_has_a_stale_twin(verb: str) -> None:
 @pytest.mark.parametrize("then", ["changed", "held"])
 @pytest.mark.parametrize("verb", sorted(FENCED))
 def test_every_fenced_verb_has_blocked_twins(verb: str, then: str) -> None:
-    assert [twin for twin in BLOCKED if (twin.verb, twin.then) == (verb, then)]
+    assert [twin for twin in (*BLOCKED, *BLOCKED_PEOPLE) if (twin.verb, twin.then) == (verb, then)]

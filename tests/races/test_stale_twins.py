@@ -6,14 +6,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
-from tests.races.twins import BUILD, ENTRIES, LOSSES
+from tests.races.twins import BUILDS, LOSSES
 
+from outlast.store.posting import CancelReply, Delivered
 from outlast.store.reconciling import OpenItem, OpenRequest, Postponement
 from outlast.store.records import (
     Claimed,
     Evidence,
+    Parent,
     SessionRenewal,
     Settled,
+    Submitted,
     TakeTurn,
 )
 from outlast.store.rows import Publication
@@ -23,11 +26,11 @@ from outlast.testing.store_suite.scene import HOUR, SECOND, Scene, changed
 # ── entries of the journal ───────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("kind", ENTRIES, ids=lambda kind: str(kind.__name__))
-async def test_an_entry_in_time_is_written(scene: Scene, kind: type) -> None:
+@pytest.mark.parametrize("entry_of", BUILDS)
+async def test_an_entry_in_time_is_written(scene: Scene, entry_of: str) -> None:
     """What makes the stale twins below worth something: each would have changed the store."""
     claimed = await scene.running(deadline_us=HOUR)
-    entry = await BUILD[kind](scene, claimed)
+    entry = await BUILDS[entry_of](scene, claimed)
     before = await scene.store.dump()
     await scene.write(claimed, entry)
     assert changed(before, await scene.store.dump()) != {}
@@ -35,10 +38,10 @@ async def test_an_entry_in_time_is_written(scene: Scene, kind: type) -> None:
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("kind", ENTRIES, ids=lambda kind: str(kind.__name__))
-async def test_an_entry_of_a_lost_lease_changes_nothing(scene: Scene, kind: type, loss: str) -> None:
+@pytest.mark.parametrize("entry_of", BUILDS)
+async def test_an_entry_of_a_lost_lease_changes_nothing(scene: Scene, entry_of: str, loss: str) -> None:
     claimed = await scene.running(deadline_us=HOUR)
-    entry = await BUILD[kind](scene, claimed)
+    entry = await BUILDS[entry_of](scene, claimed)
     await LOSSES[loss](scene, claimed)
     before = await scene.store.dump()
     assert (await scene.flush(claimed, entry)).kind == "stale"
@@ -46,11 +49,11 @@ async def test_an_entry_of_a_lost_lease_changes_nothing(scene: Scene, kind: type
     assert check_all(await scene.store.dump(), earlier=before) == []
 
 
-@pytest.mark.parametrize("kind", ENTRIES, ids=lambda kind: str(kind.__name__))
-async def test_a_stale_entry_spares_its_neighbours(scene: Scene, kind: type) -> None:
+@pytest.mark.parametrize("entry_of", BUILDS)
+async def test_a_stale_entry_spares_its_neighbours(scene: Scene, entry_of: str) -> None:
     claimed, neighbour = await scene.running(), await scene.running(ttl_us=HOUR)
-    entry = await BUILD[kind](scene, claimed)
-    theirs = await BUILD[kind](scene, neighbour)
+    entry = await BUILDS[entry_of](scene, claimed)
+    theirs = await BUILDS[entry_of](scene, neighbour)
     await scene.lose(claimed)
     mine = await scene.rows("events", claimed)
     batch = scene.batch(scene.writes(claimed, entry), scene.writes(neighbour, theirs))
@@ -60,13 +63,13 @@ async def test_a_stale_entry_spares_its_neighbours(scene: Scene, kind: type) -> 
     assert check_all(await scene.store.dump()) == []
 
 
-@pytest.mark.parametrize("kind", ENTRIES, ids=lambda kind: str(kind.__name__))
-async def test_an_entry_of_another_tenants_twin_changes_nothing(scene: Scene, kind: type) -> None:
+@pytest.mark.parametrize("entry_of", BUILDS)
+async def test_an_entry_of_another_tenants_twin_changes_nothing(scene: Scene, entry_of: str) -> None:
     """Same task id, same epoch, same everything: but the tenant."""
     claimed = await scene.running(tenant="tenant-blue")
     record = replace(scene.submission(tenant="tenant-red"), task=claimed.task)
     await scene.accept([record])
-    entry = await BUILD[kind](scene, claimed)
+    entry = await BUILDS[entry_of](scene, claimed)
     before = await scene.store.dump()
     foreign = replace(claimed, tenant="tenant-red")
     assert (await scene.flush(foreign, entry)).kind == "stale"
@@ -333,6 +336,167 @@ async def _a_contradiction_of_an_attempt_that_was_followed_by_another(scene: Sce
     before = await scene.store.dump()
     await scene.store.note([late], now=scene.now)
     assert set(changed(before, await scene.store.dump())) == {"evidence"}
+
+
+# ── facts from outside ───────────────────────────────────────────────────────────────────────────
+
+
+@stale("submit")
+async def _a_child_of_a_parent_that_was_taken_over(scene: Scene) -> None:
+    parent = await scene.running()
+    await scene.lose(parent)
+    await scene.claim_task(parent)
+    kid = scene.submission(key=None, parent=Parent(task=parent.task, epoch=parent.epoch, key="kid"))
+    answer = await nothing_changes(scene, lambda: scene.store.submit([kid]))
+    assert answer == [Submitted(kind="stale", task=kid.task)]
+
+
+@stale("submit")
+async def _a_child_of_a_parent_that_is_being_cancelled(scene: Scene) -> None:
+    parent = await scene.running()
+    await scene.cancel(parent)
+    kid = scene.submission(key=None, parent=Parent(task=parent.task, epoch=parent.epoch, key="kid"))
+    answer = await nothing_changes(scene, lambda: scene.store.submit([kid]))
+    assert answer == [Submitted(kind="stale", task=kid.task)]
+
+
+@stale("post")
+async def _a_signal_whose_key_is_used(scene: Scene) -> None:
+    claimed = await scene.running()
+    signal = scene.signal(claimed, key="k")
+    await scene.post(signal)
+    twin = scene.signal(claimed, signal.name, key="k")
+    answers = await nothing_changes(scene, lambda: scene.post(signal, twin))
+    assert [one.kind for one in answers] == ["replayed", "conflict"]  # type: ignore[attr-defined]
+
+
+@stale("post")
+async def _a_signal_for_a_task_that_has_ended(scene: Scene) -> None:
+    claimed = await scene.running()
+    await scene.write(claimed, scene.success())
+    [posted] = await nothing_changes(scene, lambda: scene.post(scene.signal(claimed)))  # type: ignore[misc]
+    assert (posted.kind, posted.state) == ("ended", "succeeded")
+
+
+@stale("cancel")
+async def _a_cancel_of_what_has_ended(scene: Scene) -> None:
+    claimed = await scene.running()
+    await scene.write(claimed, scene.success())
+    reply = await nothing_changes(scene, lambda: scene.cancel(claimed))
+    assert reply == CancelReply(kind="ended", state="succeeded")
+
+
+@stale("cancel")
+async def _a_cancel_of_what_is_cancelled(scene: Scene) -> None:
+    record = await scene.submit()
+    await scene.cancel(record)
+    reply = await nothing_changes(scene, lambda: scene.cancel(record))
+    assert reply == CancelReply(kind="already", state="cancelled")
+
+
+@stale("news")
+async def _news_heard_by_a_session_that_was_swept(scene: Scene) -> None:
+    """What it says that it has heard, its successor has not."""
+    session = await scene.session()
+    claimed = await scene.running(session=session)
+    await scene.post(scene.signal(claimed))
+    await scene.lose(claimed)
+    successor = await scene.session()
+    await scene.claim_task(claimed, session=successor)
+    await scene.post(scene.signal(claimed))
+    answer = await nothing_changes(scene, lambda: scene.news(session, (claimed, 1), (claimed, 2)))
+    assert answer == []
+    assert [one.facts for one in await scene.news(successor)] == [2]
+
+
+@stale("news")
+async def _news_that_were_followed_by_others(scene: Scene) -> None:
+    session = await scene.session()
+    claimed = await scene.running(session=session)
+    await scene.post(scene.signal(claimed), scene.signal(claimed))
+    [told] = await nothing_changes(scene, lambda: scene.news(session, (claimed, 1)))  # type: ignore[misc]
+    assert told.facts == 2
+
+
+@stale("deliver")
+async def _a_delivery_of_what_is_delivered(scene: Scene) -> None:
+    parent = await scene.running(ttl_us=HOUR)
+    kid = await scene.child(parent)
+    await scene.write(await scene.claim_task(kid), scene.success())
+    await scene.deliver_all()
+    delivered = await nothing_changes(scene, lambda: scene.store.deliver(9, now=scene.now))
+    assert delivered == Delivered()
+
+
+@stale("decide")
+async def _a_decision_of_what_is_decided(scene: Scene) -> None:
+    claimed = await scene.running()
+    asked = await scene.asked(claimed)
+    await scene.decide(asked)
+    decided = await nothing_changes(scene, lambda: scene.decide(asked, "reject"))
+    assert decided.kind == "conflict"  # type: ignore[attr-defined]
+
+
+@stale("decide")
+async def _a_decision_of_what_was_asked_anew(scene: Scene) -> None:
+    claimed = await scene.running()
+    asked = await scene.asked(claimed)
+    await scene.write(claimed, scene.ask(asked.key, number=2))
+    decided = await nothing_changes(scene, lambda: scene.decide(asked))
+    assert decided.kind == "conflict"  # type: ignore[attr-defined]
+
+
+@stale("decide")
+async def _a_decision_of_what_has_been_edited_since(scene: Scene) -> None:
+    claimed = await scene.running()
+    asked = await scene.asked(claimed, scene.ask(quorum=2))
+    await scene.decide(asked, arguments="{}", shown="{}", new_fingerprint="edited")
+    decided = await nothing_changes(scene, lambda: scene.decide(asked))
+    assert decided.kind == "fingerprint"  # type: ignore[attr-defined]
+
+
+@stale("decide")
+async def _a_decision_of_what_is_used(scene: Scene) -> None:
+    claimed = await scene.running()
+    ask = scene.ask()
+    asked = await scene.asked(claimed, ask)
+    await scene.decide(asked)
+    await scene.write(claimed, scene.agreed_intent(ask))
+    decided = await nothing_changes(scene, lambda: scene.decide(asked, "reject"))
+    assert decided.kind == "conflict"  # type: ignore[attr-defined]
+
+
+@stale("withdraw_rule")
+async def _a_withdrawal_of_what_is_withdrawn(scene: Scene) -> None:
+    number = await scene.store.put_rule(scene.rule("pay"), now=scene.now)
+    await scene.store.withdraw_rule(scene.tenant, number, "person:ann", "no", now=scene.now)
+    answer = await nothing_changes(
+        scene,
+        lambda: scene.store.withdraw_rule(scene.tenant, number, "person:bob", "no", now=scene.now),
+    )
+    assert answer is False
+
+
+@stale("flush")
+async def _a_resend_of_what_was_settled(scene: Scene) -> None:
+    claimed = await scene.running()
+    intent = scene.intent()
+    await scene.write(claimed, intent)
+    await scene.write(claimed, await scene.outcome(claimed, intent.key, "unknown"))
+    await scene.store.settle([scene.settlement(claimed, intent.key)], now=scene.now)
+    twin = replace(intent, attempt=1, turn=2, resend=True)
+    verdict = await nothing_changes(scene, lambda: scene.flush(claimed, twin))
+    assert verdict.refusals == ((0, "not_planned"),)  # type: ignore[attr-defined]
+
+
+@stale("flush")
+async def _an_intent_under_a_decision_that_was_withdrawn(scene: Scene) -> None:
+    claimed = await scene.running()
+    ask = scene.ask()
+    await scene.decide(await scene.asked(claimed, ask))
+    await scene.write(claimed, scene.ask(ask.key, number=2))
+    verdict = await nothing_changes(scene, lambda: scene.flush(claimed, scene.agreed_intent(ask)))
+    assert verdict.refusals == ((0, "no_approval"),)  # type: ignore[attr-defined]
 
 
 @stale("sweep")

@@ -14,10 +14,12 @@ from dataclasses import replace
 from outlast.store.contract import Store
 from outlast.store.records import (
     AppendEvents,
+    AskApproval,
     Claimed,
     CommitIntent,
     EndAttempt,
     Entry,
+    ExpireApproval,
     Note,
     RecordOperation,
     RecordOutcome,
@@ -45,6 +47,12 @@ FENCED = frozenset(
         "note",
         "claim_open",
         "postpone",
+        "post",
+        "cancel",
+        "news",
+        "deliver",
+        "decide",
+        "withdraw_rule",
         "sweep",
         "confirm_messages",
     }
@@ -57,6 +65,7 @@ UNFENCED = {
     "migrate": "the schema, under a lock of its own: test_schema_race",
     "pause": "one row by its name; whoever comes later overwrites it, and the trail keeps both",
     "resume": "one row by its name; only the one that finds it says so",
+    "put_rule": "a row of its own; nothing that stands is changed",
     "load": "reads",
     "take_messages": "reads",
     "read_tasks": "reads",
@@ -70,6 +79,13 @@ UNFENCED = {
     "list_pauses": "reads",
     "read_business_key": "reads",
     "read_audit": "reads",
+    "read_inbox": "reads",
+    "read_approvals": "reads",
+    "read_approval": "reads",
+    "list_approvals": "reads",
+    "read_votes": "reads",
+    "read_rules": "reads",
+    "list_rules": "reads",
     "health": "reads",
     "dump": "reads",
 }
@@ -112,6 +128,19 @@ async def _intent(scene: Scene, claimed: Claimed) -> Entry:
     return replace(intent, events=(scene.event("mine"),))
 
 
+@builds(AskApproval, touches="it")
+async def _ask(scene: Scene, claimed: Claimed) -> Entry:
+    await scene.write(claimed, scene.planned(scene.intent("it")))
+    return scene.ask("it", events=(scene.event("mine"),))
+
+
+@builds(ExpireApproval)
+async def _expire(scene: Scene, claimed: Claimed) -> Entry:
+    await scene.write(claimed, scene.ask("it", expires_in_us=1))
+    scene.pass_time(1)
+    return ExpireApproval(key="it", number=1, events=(scene.event("mine"),))
+
+
 @builds(RecordOutcome, touches="it")
 async def _outcome(scene: Scene, claimed: Claimed) -> Entry:
     await scene.called(claimed, key="it")
@@ -139,6 +168,59 @@ async def _note(scene: Scene, claimed: Claimed) -> Entry:
 async def _end(scene: Scene, claimed: Claimed) -> Entry:
     await scene.called(claimed, key="it")
     return scene.success(events=(scene.event("mine"),))
+
+
+VARIANTS: dict[str, Build] = {}
+"""Entries of a kind that is built above, where they write what that one does not."""
+
+
+def varies(build: Build) -> Build:
+    """Register a variant."""
+    VARIANTS[build.__name__.strip("_")] = build
+    return build
+
+
+@varies
+async def _resend(scene: Scene, claimed: Claimed) -> Entry:
+    intent = scene.intent("it")
+    await scene.write(claimed, intent)
+    await scene.write(claimed, await scene.outcome(claimed, "it", "unknown"))
+    return replace(intent, attempt=1, turn=2, resend=True, events=(scene.event("mine"),))
+
+
+@varies
+async def _intent_under_a_decision(scene: Scene, claimed: Claimed) -> Entry:
+    ask = scene.ask("it")
+    assert (await scene.decide(await scene.asked(claimed, ask))).kind == "decided"
+    return scene.agreed_intent(ask, events=(scene.event("mine"),))
+
+
+@varies
+async def _record_that_takes(scene: Scene, claimed: Claimed) -> Entry:
+    await scene.post(scene.signal(claimed), scene.signal(claimed))
+    return scene.step("it", takes=(2,), events=(scene.event("mine"),))
+
+
+@varies
+async def _newer_question(scene: Scene, claimed: Claimed) -> Entry:
+    await scene.write(claimed, scene.ask("it"))
+    return scene.ask("it", number=2, events=(scene.event("mine"),))
+
+
+@varies
+async def _end_that_withdraws(scene: Scene, claimed: Claimed) -> Entry:
+    await scene.write(claimed, scene.ask("it"))
+    return scene.success(events=(scene.event("mine"),))
+
+
+@varies
+async def _end_of_a_parent(scene: Scene, claimed: Claimed) -> Entry:
+    await scene.child(claimed, "kid")
+    return scene.success(events=(scene.event("mine"),))
+
+
+BUILDS: dict[str, Build] = {**{kind.__name__: build for kind, build in BUILD.items()}, **VARIANTS}
+"""Everything that is built, by name."""
 
 
 # ── how a lease is lost ──────────────────────────────────────────────────────────────────────────
@@ -183,6 +265,18 @@ async def swept_and_claimed_again(scene: Scene, claimed: Claimed) -> None:
 async def swept_and_ended_by_the_successor(scene: Scene, claimed: Claimed) -> None:
     await scene.lose(claimed)
     await scene.write(await scene.claim_task(claimed), scene.failure())
+
+
+@loses
+async def marked_and_swept(scene: Scene, claimed: Claimed) -> None:
+    assert (await scene.cancel(claimed)).kind == "requested"
+    await scene.lose(claimed)
+
+
+@loses
+async def released_and_cancelled(scene: Scene, claimed: Claimed) -> None:
+    await scene.write(claimed, scene.release())
+    assert (await scene.cancel(claimed)).kind == "cancelled"
 
 
 @loses

@@ -73,12 +73,24 @@ CUTS_AT_ONCE = ("lost", "cancelled", "expired")
 """What cuts harmless work at once, instead of letting it end."""
 LEAST_S = 0.25
 """What agent code that was cancelled gets at least, to unwind, where no grace time is left."""
+CALM_TURNS = 16
+"""Turns of the loop in which nothing may happen before a task suspends, however short it lingers."""
 NEVER_US = 36_500 * 86_400_000_000
 """A hundred years: a wait that only news can end."""
 
 
 class Outpaced(Exception):
     """The ledger moved on under a lease that still stands: begin again from what is on disk."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallbackPlace:
+    """Where a callback is answered. url: None where the app does not know where it is reached. secret: what
+    the answer has to be signed with, None where it need not be."""
+
+    token: str
+    url: str | None
+    secret: str | None
 
 
 class Host(Protocol):
@@ -111,8 +123,8 @@ class Host(Protocol):
         """Call a function in a process of its own; answer its result as JSON text."""
         ...
 
-    def callback(self, tenant: str, task: str, key: str) -> tuple[str, str | None]:
-        """Answer the token of a callback, and its URL if the app knows where it is served."""
+    def callback(self, tenant: str, task: str, key: str, signed: bool) -> CallbackPlace:
+        """Answer where a callback is answered."""
         ...
 
     def http_client(self) -> Any:
@@ -197,7 +209,7 @@ class Run:
         self.touched = clock.monotonic()
         self._main: asyncio.Task[Any] | None = None
         self._deadline: asyncio.TimerHandle | None = None
-        self._linger: asyncio.TimerHandle | None = None
+        self._linger: asyncio.Handle | None = None
         self._overdue: asyncio.TimerHandle | None = None
         self._cut_at: float | None = None
         self._closing: asyncio.Task[None] | None = None
@@ -424,11 +436,18 @@ class Run:
             self.host.settings.linger_s, self._consider, self.touched
         )
 
-    def _consider(self, touched: float) -> None:
+    def _consider(self, touched: float, turns: int = CALM_TURNS) -> None:
         self._linger = None
         if self.sealed or not self.waits or self.active:
             return
-        if self.touched != touched or self._stirred() or self.inbox.settle_absent():
+        if self.touched != touched or self._stirred():
+            self.quiet()
+            return
+        if turns:
+            # What has just ended may be on its way through the agent's own tasks to its next operation.
+            self._linger = asyncio.get_running_loop().call_soon(self._consider, touched, turns - 1)
+            return
+        if self.inbox.settle_absent():
             self.quiet()
             return
         # What it waits for is taken before the waiting operations are cancelled.

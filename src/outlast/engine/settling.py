@@ -62,6 +62,7 @@ async def settle(run: Run, operation: Operation, *, pause_us: int | None) -> Suc
     try:
         if AFTER_UNKNOWN[operation.tool.effect].call_again and pause_us is not None:
             if operation.state == "running":
+                # An earlier worker's attempt, of which nobody knows: it is unknown before it is sent again.
                 await _take_turn(run, operation)
             operation.resend = f"{operation.tool.effect}: making the call again does no harm"
             return SEND

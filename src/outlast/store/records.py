@@ -584,7 +584,8 @@ class Evidence:
     says: what it says of the operation, if anything. Evidence that contradicts a settlement (``happened`` of
     one settled as failed, ``did_not_happen`` of one settled as succeeded, of the same attempt) reopens it:
     state ``unknown``, back in the reconciliation queue. Evidence about an unknown operation makes the settler
-    look at it at once.
+    look at it at once; one that was to be sent again is not any more, and its turn is raised, so that whoever
+    was about to send it is refused.
     """
 
     tenant: str

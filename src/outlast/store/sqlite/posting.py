@@ -95,7 +95,7 @@ def deliver(tx: Transaction, limit: int, now: int | None) -> Delivered:
         if by_kind["cancel"] and cancelling.cancel_head(tx, head, PARENT, PARENT_ENDED):
             cancelled.append(ref)
         head.save()
-    tx.run_many("drop_post", [(seq,) for seq, *_ in posts])
+    tx.run_many("drop_post", [(tenant, seq) for seq, tenant, *_ in posts])
     tx.write_events()
     return Delivered(told=tuple(told), cancelled=tuple(cancelled), more=bool(tx.rows("read_posts", (1,))))
 

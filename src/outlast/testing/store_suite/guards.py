@@ -115,7 +115,7 @@ class TestInputGuards:
         """Write an insert of an input row."""
         values = {**row, "task": task, "key": key}
         written = ", ".join(
-            "true" if name == "announce" and value else "false" if name == "announce" else literal(value)
+            str(bool(value)).lower() if name in ("announce", "detached") else literal(value)
             for name, value in values.items()
         )
         return f"insert into inputs ({', '.join(values)}) values ({written})"

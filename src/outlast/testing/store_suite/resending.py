@@ -156,6 +156,16 @@ class TestSendAgain:
         assert state is not None
         assert (state.resend, state.ask_at) == (True, None)
 
+    @pytest.mark.parametrize("says", ["happened", "did_not_happen"])
+    async def test_evidence_stops_whoever_was_about_to_send(self, scene: Scene, says: str) -> None:
+        """What has just been heard may say that it is done: the resend in hand is one turn behind."""
+        claimed = await scene.running()
+        intent = await marked(scene, claimed)
+        await scene.store.note([evidence(claimed, intent.key, says)], now=scene.now)
+        assert await refusal(scene, claimed, intent) == "not_planned"
+        assert (await scene.operation(claimed, intent.key)).state == "unknown"
+        assert await refusal(scene, claimed, replace(intent, turn=4)) is None
+
     async def test_evidence_that_says_nothing_leaves_it(self, scene: Scene) -> None:
         claimed = await scene.running()
         intent = await marked(scene, claimed)

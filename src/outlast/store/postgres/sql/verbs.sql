@@ -66,7 +66,9 @@ select c.item, b.tenant, b.task, b.number, b.kind, b.name, b.data, b.at
 
 -- Read the questions that operations of tasks have asked; no locks.
 -- name: load_approvals
-select c.item, a.*
+select c.item, a.tenant, a.id, a.task, a.key, a.number, a.subject, a.state, a.name, a.fingerprint, a.shown, a.reason,
+       a.policy, a.target, a.roles, a.quorum, a.four_eyes, a.requester, a.votes, a.arguments, a.edited, a.answer,
+       a.created_at, a.expires_at, a.decided_at, a.decided_by, a.decision_reason, a.used_at, a.spent
   from unnest($1::text[], $2::text[]) with ordinality as c (tenant, task, item)
   join outlast.approvals a on a.tenant = c.tenant and a.task = c.task
  order by c.item, a.key, a.number;
@@ -114,7 +116,13 @@ select kind, tenant, task
 
 -- Decide approvals.
 -- name: decide
-select d.kind as verdict, d.detail, d.woken, d.told, (d.approval).*
+select d.kind as verdict, d.detail, d.woken, d.told, (d.approval).tenant, (d.approval).id, (d.approval).task,
+       (d.approval).key, (d.approval).number, (d.approval).subject, (d.approval).state, (d.approval).name,
+       (d.approval).fingerprint, (d.approval).shown, (d.approval).reason, (d.approval).policy, (d.approval).target,
+       (d.approval).roles, (d.approval).quorum, (d.approval).four_eyes, (d.approval).requester, (d.approval).votes,
+       (d.approval).arguments, (d.approval).edited, (d.approval).answer, (d.approval).created_at,
+       (d.approval).expires_at, (d.approval).decided_at, (d.approval).decided_by, (d.approval).decision_reason,
+       (d.approval).used_at, (d.approval).spent
   from outlast.decide($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) d;
 
 -- Let a standing rule stand.

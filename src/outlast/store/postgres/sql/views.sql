@@ -181,13 +181,17 @@ select b.tenant, b.task, b.number, b.kind, b.name, b.data, b.at
 
 -- Read an approval.
 -- name: read_approval
-select a.*
+select a.tenant, a.id, a.task, a.key, a.number, a.subject, a.state, a.name, a.fingerprint, a.shown, a.reason,
+       a.policy, a.target, a.roles, a.quorum, a.four_eyes, a.requester, a.votes, a.arguments, a.edited, a.answer,
+       a.created_at, a.expires_at, a.decided_at, a.decided_by, a.decision_reason, a.used_at, a.spent
   from outlast.approvals a
  where a.tenant = $1 and a.id = $2;
 
 -- List a tenant's pending approvals by age, along an index that holds no others.
 -- name: list_pending_approvals
-select a.*
+select a.tenant, a.id, a.task, a.key, a.number, a.subject, a.state, a.name, a.fingerprint, a.shown, a.reason,
+       a.policy, a.target, a.roles, a.quorum, a.four_eyes, a.requester, a.votes, a.arguments, a.edited, a.answer,
+       a.created_at, a.expires_at, a.decided_at, a.decided_by, a.decision_reason, a.used_at, a.spent
   from outlast.approvals a
  where a.tenant = $1 and a.state = 'pending' and (a.created_at, a.id) > ($2, $3)
  order by a.created_at, a.id
@@ -195,7 +199,9 @@ select a.*
 
 -- List a tenant's approvals by age.
 -- name: list_approvals
-select a.*
+select a.tenant, a.id, a.task, a.key, a.number, a.subject, a.state, a.name, a.fingerprint, a.shown, a.reason,
+       a.policy, a.target, a.roles, a.quorum, a.four_eyes, a.requester, a.votes, a.arguments, a.edited, a.answer,
+       a.created_at, a.expires_at, a.decided_at, a.decided_by, a.decision_reason, a.used_at, a.spent
   from outlast.approvals a
  where a.tenant = $1 and (a.created_at, a.id) > ($2, $3)
    and ($5::text is null or a.state = $5)
@@ -204,7 +210,9 @@ select a.*
 
 -- List a task's approvals by age.
 -- name: list_task_approvals
-select a.*
+select a.tenant, a.id, a.task, a.key, a.number, a.subject, a.state, a.name, a.fingerprint, a.shown, a.reason,
+       a.policy, a.target, a.roles, a.quorum, a.four_eyes, a.requester, a.votes, a.arguments, a.edited, a.answer,
+       a.created_at, a.expires_at, a.decided_at, a.decided_by, a.decision_reason, a.used_at, a.spent
   from outlast.approvals a
  where a.tenant = $1 and a.task = $6 and (a.created_at, a.id) > ($2, $3)
    and ($5::text is null or a.state = $5)

@@ -60,4 +60,4 @@ limit :limit;
 -- Forget what was delivered.
 -- name: drop_post
 delete from posts
-where seq = :seq;
+where tenant = :tenant and seq = :seq;

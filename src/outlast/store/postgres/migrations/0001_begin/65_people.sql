@@ -175,6 +175,8 @@ declare
     v_one record;
     v_head record;
     v_cancel record;
+    v_ends integer;
+    v_more boolean;
     v_lanes bigint[] := '{}';
     v_tenants text[] := '{}';
     v_tasks text[] := '{}';
@@ -188,6 +190,7 @@ begin
     if v_seq is null then
         return;
     end if;
+    v_more := cardinality(v_seq) >= p_limit;
     perform outlast.lock_heads(v_tenant, v_task);
     v_now := coalesce(p_now, outlast.clock_us());
 
@@ -209,9 +212,9 @@ begin
               from outlast.posts p
              where p.tenant = v_one.tenant and p.task = v_one.task and p.seq = any(v_seq) and p.kind = 'child'
             returning 1)
-        select count(*)::integer as more into v_cancel from ends;
-        if v_cancel.more > 0 then
-            perform outlast.raise_facts(v_one.tenant, v_one.task, v_cancel.more, v_head.last_event, true, v_now);
+        select count(*) into v_ends from ends;
+        if v_ends > 0 then
+            perform outlast.raise_facts(v_one.tenant, v_one.task, v_ends, v_head.last_event, true, v_now);
             return query select 'told', v_one.tenant, v_one.task;
         end if;
 
@@ -219,13 +222,14 @@ begin
         continue when not exists (select from outlast.posts p
                                    where p.tenant = v_one.tenant and p.task = v_one.task and p.seq = any(v_seq)
                                      and p.kind = 'cancel');
-        select c.done, c.lane into v_cancel
+        select c.kind, c.done, c.lane into v_cancel
           from outlast.cancel_head(v_one.tenant, v_one.task, 'parent', 'its parent ended', v_now) c;
         if v_cancel.lane is not null then
             v_lanes := v_lanes || v_cancel.lane;
             v_tenants := v_tenants || v_one.tenant;
             v_tasks := v_tasks || v_one.task;
         end if;
+        v_more := v_more or v_cancel.kind = 'cancelled';
         if v_cancel.done then
             return query select 'cancelled', v_one.tenant, v_one.task;
         end if;
@@ -237,9 +241,8 @@ begin
     if v_lanes <> '{}' then
         perform outlast.forget_entries(v_lanes, v_tenants, v_tasks);
     end if;
-    -- What the ends above have left, and what did not fit; what others are delivering is theirs.
-    perform from outlast.posts p limit 1 for update skip locked;
-    if found then
+    -- What did not fit, and what the ends above have left.
+    if v_more and exists (select from outlast.posts) then
         return query select 'more', null::text, null::text;
     end if;
 end

@@ -120,7 +120,9 @@ begin
         update outlast.approvals a
            set state = case when v_final then v_state else a.state end, fingerprint = v_row.fingerprint,
                shown = v_row.shown, votes = v_row.votes, arguments = v_row.arguments, edited = v_row.edited,
-               answer = v_row.answer, decided_at = v_now, decided_by = v_item.who, decision_reason = v_item.reason
+               answer = v_row.answer,
+               decided_at = case when v_final then v_now end, decided_by = case when v_final then v_item.who end,
+               decision_reason = case when v_final then v_item.reason end
          where a.tenant = v_row.tenant and a.id = v_row.id
         returning a.* into v_row;
         select coalesce(max(v.number), 0) + 1 into v_number

@@ -1,0 +1,189 @@
+"""Races between branches: who was first is recorded, and the losers do nothing more."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.engine.house import House
+
+from outlast import StepFailed, TaskContext, ToolCall
+from outlast.errors import InvalidRequest
+from outlast.testing.recorder import Recorder
+
+
+async def test_the_first_is_the_first_on_every_replay(house: House) -> None:
+    answers: list[Any] = []
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> Any:
+        answer = await task.first(task.wait("paid"), task.wait("withdrawn"), task.sleep("1h"))
+        answers.append(answer)
+        await task.sleep(0.05)
+        return [*answer, await task.first(task.wait("again"), task.sleep(0.05))]
+
+    handle = await house.submit(agent)
+    house.start()
+    await house.waits(handle, "timer")
+    await handle.signal("withdrawn", "by INV-102")
+    view = await house.ended(handle)
+    assert view.result == [1, "by INV-102", [1, None]]
+    assert len(answers) >= 2
+    assert answers == [(1, "by INV-102")] * len(answers)
+    operations = await house.operations(handle)
+    states = {key: (one.state, one.error and one.error["code"]) for key, one in operations.items()}
+    assert states["paid#1"] == ("failed", "lost_race")
+    assert states["sleep#1"] == ("failed", "lost_race")
+    assert states["withdrawn#1"] == ("succeeded", None)
+    # Nothing wakes the task for what was lost.
+    dump = await house.store.dump()
+    assert dump["timers"] == []
+    assert await house.violations() == []
+
+
+async def test_branches_have_scopes_of_their_own_and_losers_keep_their_keys(house: House) -> None:
+    ran: list[str] = []
+
+    async def note(what: str) -> str:
+        ran.append(what)
+        return what
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> Any:
+        async def fast() -> list[str]:
+            return [await task.step(note, "a"), await task.step(note, "b")]
+
+        async def slow() -> str:
+            await task.step(note, "c")
+            await task.wait("never")
+            return str(await task.step(note, "not reached"))
+
+        lost = task.wait("never")
+        first = await task.first(slow(), fast(), lost)
+        await task.sleep(0.05)
+        # Its key was taken, whoever won.
+        return [first, await task.step(note, "d"), await task.wait("never", timeout=0.01, key="n")]
+
+    handle = await house.submit(agent)
+    house.start()
+    view = await house.ended(handle)
+    assert view.error is not None
+    assert view.error["code"] == "wait_timeout"
+    assert ran == ["c", "a", "b", "d"] or ran == ["a", "c", "b", "d"]
+    assert set(await house.operations(handle)) == {
+        "first#1",
+        "first#1/0/note#1",
+        "first#1/0/never#1",
+        "first#1/1/note#1",
+        "first#1/1/note#2",
+        "never#1",
+        "sleep#1",
+        "note#1",
+        "n",
+    }
+    assert await house.violations() == []
+
+
+async def test_an_error_can_be_first_and_is_raised(house: House) -> None:
+    async def fails() -> None:
+        raise ValueError("no")
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> str:
+        try:
+            await task.first(task.wait("never"), task.step(fails))
+        except StepFailed as error:
+            await task.sleep(0.05)
+            return f"{error} {task.attempt}"
+        return "not reached"
+
+    view = await house.run(agent)
+    assert view.result == "ValueError: no 2"
+    assert await house.violations() == []
+
+
+async def test_a_losing_call_under_way_goes_on_and_is_recorded(house: House) -> None:
+    sent, release = asyncio.Event(), asyncio.Event()
+
+    @house.app.tool(effect="manual")
+    async def pay(call: ToolCall) -> str:
+        async with call.sending():
+            sent.set()
+            await release.wait()
+        return "paid"
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> Any:
+        first = await task.first(task.call(pay), task.wait("withdrawn"))
+        release.set()
+        # The same key answers with what came of it.
+        return [*first, await task.call(pay, key="p2")]
+
+    handle = await house.submit(agent)
+    house.start(linger_s=60.0)
+    async with asyncio.timeout(10):
+        await sent.wait()
+    await handle.signal("withdrawn", 1)
+    view = await house.ended(handle)
+    assert view.result == [1, 1, "paid"]
+    assert (await house.operations(handle))["pay#1"].state == "succeeded"
+    assert await house.violations() == []
+
+
+async def test_a_losing_call_that_is_not_under_way_is_not_made(house: House, recorder: Recorder) -> None:
+    """It waits for an operator's switch; when that is taken back, nothing is sent any more."""
+
+    @house.app.tool(effect="keyed", key_window="24h")
+    async def create(call: ToolCall) -> str:
+        reply = await call.http.post(f"{recorder.url}/tickets", json={"invoice": "INV-102", "amount": "1"})
+        return str(reply.json()["id"])
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> Any:
+        first = await task.first(task.call(create), task.wait("withdrawn"))
+        return [first, await task.wait("go")]
+
+    await house.app.pauses.set("all", reason="r", by="kim")
+    handle = await house.submit(agent)
+    house.start(linger_s=60.0)
+    await house.reached(handle, "operation.started")
+    await handle.signal("withdrawn", 1)
+    await house.reached(handle, "operation.failed")
+    await house.app.pauses.clear("all", reason="r", by="kim")
+    await handle.signal("go", 2)
+    assert (await house.ended(handle)).result == [[1, 1], 2]
+    lost = (await house.operations(handle)).get("create#1")
+    assert lost is not None
+    assert lost.error is not None
+    assert (lost.state, lost.error["code"]) == ("failed", "lost_race")
+    assert await recorder.log() == []
+    assert await house.violations(recorder) == []
+
+
+async def test_a_race_within_a_race_is_cut_as_a_whole(house: House) -> None:
+    @house.app.agent
+    async def agent(task: TaskContext) -> Any:
+        async def inner() -> Any:
+            return await task.first(task.wait("a"), task.sleep("1h"))
+
+        return await task.first(inner(), task.wait("b"))
+
+    handle = await house.submit(agent)
+    house.start()
+    await house.waits(handle, "timer")
+    await handle.signal("b", 1)
+    assert (await house.ended(handle)).result == [1, 1]
+    codes = {one.key: one.error and one.error["code"] for one in (await house.operations(handle)).values()}
+    assert codes["first#1/0/a#1"] == "lost_race"
+    assert codes["first#1/0/sleep#1"] == "lost_race"
+    assert await house.violations() == []
+
+
+async def test_a_race_of_nothing_is_refused(house: House) -> None:
+    @house.app.agent
+    async def agent(task: TaskContext) -> None:
+        with pytest.raises(InvalidRequest):
+            await task.first()
+
+    assert (await house.run(agent)).state == "succeeded"
