@@ -24,8 +24,9 @@ class ApprovalRow:
     four_eyes: whether the requester may not decide; requester: named as a decision's ``by``. policy: the
     policy's version. decided_by, decided_at, decision_reason: the word by which it was approved or rejected,
     None until then. edited: whether an approver changed the arguments; ``arguments`` then holds them (JSON
-    text of the tool's arguments, else None). answer: JSON text, of a question; one that is answered stays
-    ``approved`` for good. votes: agreeing people so far. spent: it no longer covers a resend, since a person
+    text of the tool's arguments, else None). answer: JSON text, of a question: the one that was agreed to
+    last; one that is answered stays ``approved`` for good. votes: people who have agreed since an edit or
+    another answer last changed what they agree to. spent: it no longer covers a resend, since a person
     settled its operation.
     """
 
@@ -87,10 +88,10 @@ class Decided:
     """The verdict on a decision, with the approval as it stands now (None only for ``not_found``).
 
     kind ``decided``: it is approved or rejected now. ``counted``: agreed, and more people have to.
-    ``repeated``: this person has decided the very same before (an edit: the very fingerprint that it led to).
-    ``conflict``: it was decided, withdrawn or used before. ``expired``: its time is over (and it is recorded
-    as expired). ``fingerprint``: it asks about something else than was seen. ``forbidden``: this person may
-    not decide it (``detail`` says why).
+    ``repeated``: this person's word stands already, and it is the very same (an edit: the fingerprint that it
+    led to). ``conflict``: it was decided, withdrawn or used before. ``expired``: its time is over (and it is
+    recorded as expired). ``fingerprint``: it asks about something else than was seen. ``forbidden``: this
+    person may not decide it (``detail`` says why).
     """
 
     kind: Literal[

@@ -252,9 +252,10 @@ class Store(Protocol):
         The first that decides wins. Looks, in this order, at: existence, an earlier word of the same person
         (``repeated``, if it is the same verdict about the same fingerprint), the state (``conflict``,
         ``expired``), who may decide (``forbidden``), the fingerprint. An edit sets the new arguments and
-        fingerprint first; votes for the old one do not count. Approved: the operation becomes ``approved``.
-        Appends ``approval.voted`` (quorum not reached yet), ``approval.approved`` or ``approval.rejected``,
-        keeps the vote and an audit row, raises the head's facts, wakes the task or tells its worker.
+        fingerprint first; votes for the old one, and for another answer to a question, do not count.
+        Approved: the operation becomes ``approved``. Appends ``approval.voted`` (quorum not reached yet),
+        ``approval.approved`` or ``approval.rejected``, keeps the vote and an audit row, raises the head's
+        facts, wakes the task or tells its worker.
         """
         ...
 

@@ -169,7 +169,7 @@ def _decide_one(tx: Transaction, one: Decision, at: int) -> Decided:
         return Decided(kind="not_found")
     edit = one.new_fingerprint if one.verdict == "approve" else None
     about = edit or one.fingerprint
-    if tx.row("read_same_vote", (row.tenant, row.id, one.by, one.verdict, about)) is not None:
+    if _stands(tx, row, one, about):
         return Decided(kind="repeated", approval=row)
     if row.state != "pending":
         return Decided(kind="expired" if row.state == "expired" else "conflict", approval=row)
@@ -186,11 +186,20 @@ def _decide_one(tx: Transaction, one: Decision, at: int) -> Decided:
     else:
         if edit is not None:
             tx.run("edit_approval", (edit, one.arguments, one.shown, row.tenant, row.id))
-        kind = _count(tx, head, row, one, about)
+        kind = _count(tx, head, row, one, edit)
     head.facts += 1
     head.tell()
     head.save()
     return Decided(kind=kind, approval=read_approval(tx, row.tenant, row.id))
+
+
+def _stands(tx: Transaction, row: ApprovalRow, one: Decision, about: str) -> bool:
+    """Say whether somebody has said the very same, and it counts still: a rejection, or one of the last who
+    agreed."""
+    words = tx.rows("read_words", (row.tenant, row.id, one.verdict))
+    if one.verdict == "approve":
+        words = words[: row.votes] if one.answer == row.answer else []
+    return (one.by, about) in words
 
 
 def _barred(row: ApprovalRow, one: Decision) -> str:
@@ -203,24 +212,27 @@ def _barred(row: ApprovalRow, one: Decision) -> str:
 
 
 def _count(
-    tx: Transaction, head: Head, row: ApprovalRow, one: Decision, about: str
+    tx: Transaction, head: Head, row: ApprovalRow, one: Decision, edit: str | None
 ) -> Literal["decided", "counted"]:
-    """Keep somebody's word on a question and what comes of it. about: the fingerprint that it is on."""
+    """Keep somebody's word on a question and what comes of it. edit: the fingerprint that it has now, where
+    that is another."""
     name = (row.tenant, row.id)
+    about = edit or row.fingerprint
     tx.run("keep_vote", (*name, one.by, one.verdict, about, one.reason, one.via, head.at))
-    agreed = tx.row("count_votes", (*name, about))
-    assert agreed is not None
-    votes = int(agreed[0])
+    votes, answer = row.votes, row.answer
     if one.verdict == "reject":
         state = "rejected"
     else:
+        # An edit, or another answer than was agreed to so far, asks something new: nobody has agreed to it.
+        votes = 1 if edit is not None or one.answer != answer else votes + 1
+        answer = one.answer
         state = "approved" if votes >= row.quorum else "pending"
     # A vote that decides nothing yet is no decision.
     said_by = (None, None, None) if state == "pending" else (head.at, one.by, one.reason)
-    tx.run("decide_approval", (state, votes, one.answer if state == "approved" else None, *said_by, *name))
+    tx.run("decide_approval", (state, votes, answer, *said_by, *name))
     if state == "approved" and row.subject == "call":
         tx.run("approve_operation", (row.tenant, row.task, row.key))
-    edited = row.edited or about != row.fingerprint
+    edited = row.edited or edit is not None
     said = {"approval": row.id, "by": one.by, "fingerprint": about, "edited": edited}
     head.append("approval.voted" if state == "pending" else f"approval.{state}", json_text(said))
     switches.audit(

@@ -104,11 +104,10 @@ def decisions_are_their_voters(seen: Evidence) -> Iterator[str]:
             yield f"tenant {tenant}: the votes on {approval} are {numbers}"
     for name, row in questions.items():
         what = f"{where(row)}: question {row['number']}"
-        agreed = {
-            vote["who"]
-            for vote in votes[name]
-            if (vote["verdict"], vote["fingerprint"]) == ("approve", row["fingerprint"])
-        }
+        # Those who agreed since it was last changed are the last ones.
+        words = sorted(votes[name], key=lambda vote: -int(vote["number"]))
+        standing = [vote for vote in words if vote["verdict"] == "approve"][: row["votes"]]
+        agreed = {vote["who"] for vote in standing if vote["fingerprint"] == row["fingerprint"]}
         if row["votes"] != len(agreed):
             yield f"{what} counts {row['votes']} votes, and {len(agreed)} people agreed to what it asks"
         if row["state"] in ("approved", "used") and len(agreed) < row["quorum"]:

@@ -313,6 +313,17 @@ class TestQuorum:
         row = await decided_as(scene, asked, "decided", by="person:ann", verdict="reject")
         assert row.state == "rejected"
 
+    async def test_another_answer_is_another_question(self, scene: Scene) -> None:
+        """Two people who say different things do not agree."""
+        claimed = await scene.running()
+        asked = await scene.asked(claimed, scene.question(quorum=2))
+        await decided_as(scene, asked, "counted", by="person:ann", answer='"yes"')
+        row = await decided_as(scene, asked, "counted", by="person:bob", answer='"no"')
+        assert (row.state, row.votes, row.answer) == ("pending", 1, '"no"')
+        await nothing_decides(scene, asked, "repeated", by="person:bob", answer='"no"')
+        row = await decided_as(scene, asked, "decided", by="person:ann", answer='"no"')
+        assert (row.state, row.votes, row.answer) == ("approved", 2, '"no"')
+
 
 class TestEdits:
     """An approver's edit decides what it leads to, in the same request."""
@@ -360,8 +371,21 @@ class TestEdits:
         row = await decided_as(scene, asked, "counted", by="person:bob", **edit)
         assert (row.state, row.votes, row.edited) == ("pending", 1, True)
         assert (row.fingerprint, row.arguments) == (edit["new_fingerprint"], edit["arguments"])
-        # What was seen before is not what is asked any more.
-        await nothing_decides(scene, asked, "fingerprint", by="person:cid")
+        # What was seen before is not what is asked any more, and whoever agreed to it has not agreed to this.
+        for who in ("person:cid", "person:ann"):
+            await nothing_decides(scene, asked, "fingerprint", by=who)
         new = await scene.approval(claimed, asked.key)
         row = await decided_as(scene, new, "decided", by="person:ann")
         assert (row.state, row.votes, row.fingerprint) == ("approved", 2, edit["new_fingerprint"])
+
+    async def test_back_to_what_it_was_is_an_edit_too(self, scene: Scene) -> None:
+        claimed = await scene.running()
+        asked = await scene.asked(claimed, scene.ask(quorum=2))
+        await decided_as(scene, asked, "counted", by="person:ann")
+        await decided_as(scene, asked, "counted", by="person:bob", **self.edit(scene))
+        back = {**self.edit(scene), "new_fingerprint": asked.fingerprint}
+        new = await scene.approval(claimed, asked.key)
+        row = await decided_as(scene, new, "counted", by="person:cid", **back)
+        assert (row.state, row.votes) == ("pending", 1)
+        row = await decided_as(scene, row, "decided", by="person:ann")
+        assert (row.state, row.votes) == ("approved", 2)

@@ -41,12 +41,12 @@ update approvals
 set spent = 1
 where tenant = :tenant and task = :task and key = :key and state = 'used';
 
--- Find a word that somebody has said before.
--- name: read_same_vote
-select 1
+-- Read what people said of one kind, the latest word first.
+-- name: read_words
+select who, fingerprint
 from votes
-where tenant = :tenant and approval = :id and who = :who and verdict = :verdict and fingerprint = :fingerprint
-limit 1;
+where tenant = :tenant and approval = :id and verdict = :verdict
+order by number desc;
 
 -- Keep somebody's word.
 -- name: keep_vote
@@ -54,12 +54,6 @@ insert into votes (tenant, approval, number, who, verdict, fingerprint, reason, 
 select :tenant, :id, coalesce(max(number), 0) + 1, :who, :verdict, :fingerprint, :reason, :via, :at
 from votes
 where tenant = :tenant and approval = :id;
-
--- Count the people who agree to what a question is about now.
--- name: count_votes
-select count(distinct who)
-from votes
-where tenant = :tenant and approval = :id and verdict = 'approve' and fingerprint = :fingerprint;
 
 -- Change what a question is about, as an approver asks.
 -- name: edit_approval
