@@ -185,7 +185,7 @@ class Child:
                     timer.lose(run)
                 raise
             finally:
-                run.inbox.got(arrived)
+                run.inbox.got(key, arrived)
 
     async def _arrival(
         self, arrived: asyncio.Future[InboxRow], timer: _Timer | None, due_at: int | None

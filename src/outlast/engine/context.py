@@ -149,17 +149,23 @@ class TaskContext:
         return self._operation(signal, waits.wait(self._run, scopes.take(signal, key), signal, us))
 
     def callback(
-        self, name: str, *, timeout: Duration | None = None, key: str | None = None
+        self,
+        name: str,
+        *,
+        timeout: Duration | None = None,
+        key: str | None = None,
+        signed: bool = False,
     ) -> waits.Callback:
         """Open a place that somebody outside can answer to, once: give its ``url`` or ``token`` away, then
         await it.
 
-        timeout: how long the answer may take, counted from now. Raises ConfigurationError where the app has
-        no secret to sign with.
+        timeout: how long the answer may take, counted from now. signed: the answer has to be signed with the
+        callback's ``secret`` (Standard Webhooks 1.0), so that its URL alone is good for nothing. Raises
+        ConfigurationError where the app has no secret to sign with.
         """
         ids.check_name(name, "callback name")
         us = None if timeout is None else microseconds(timeout, what="timeout")
-        return waits.Callback(self._run, scopes.take(name, key), name, us)
+        return waits.Callback(self._run, scopes.take(name, key), name, us, signed=signed)
 
     def ask(
         self,

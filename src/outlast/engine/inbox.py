@@ -164,9 +164,12 @@ class Inbox:
             self._parents.setdefault(key, []).append(future)
         return future
 
-    def got(self, future: asyncio.Future[InboxRow]) -> None:
+    def got(self, key: str, future: asyncio.Future[InboxRow]) -> None:
         """Take note that whoever waited for a child's end goes on, or gave up."""
         self.handed.discard(future)
+        waiting = self._parents.get(key)
+        if waiting is not None and future in waiting:
+            waiting.remove(future)
 
     def forget_end(self, key: str) -> None:
         """Wait for another end of a child: it runs again."""

@@ -276,13 +276,15 @@ class Callback:
     """A place that somebody outside can answer to, once.
 
     token: whoever has it can answer. url: where to send the answer, None unless the app knows its public URL.
-    The wait is open from the moment that it is made, and so is its time limit.
+    secret: what the answer is signed with, None where it need not be. The wait is open from the moment that
+    it is made, and so is its time limit.
     """
 
-    def __init__(self, run: Run, key: str, name: str, timeout_us: int | None) -> None:
+    def __init__(self, run: Run, key: str, name: str, timeout_us: int | None, *, signed: bool) -> None:
         run.check()
         self.name = name
-        self.token, self.url = run.host.callback(run.tenant, run.task, key)
+        place = run.host.callback(run.tenant, run.task, key, signed)
+        self.token, self.url, self.secret = place.token, place.url, place.secret
         self._run, self._key = run, key
         self._due_at: int | None = None
         self._recording: asyncio.Future[None] | None = None

@@ -36,7 +36,7 @@ from outlast.engine.journal import Journal
 from outlast.engine.limits import Limits
 from outlast.engine.processes import Processes
 from outlast.engine.registry import Registry
-from outlast.engine.run import Run
+from outlast.engine.run import CallbackPlace, Run
 from outlast.engine.session import Session
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import ConfigurationError, StoreUnavailable
@@ -67,7 +67,7 @@ class Worker:
         store: Store,
         settings: WorkerSettings | None = None,
         *,
-        callback: Callable[[str, str, str], tuple[str, str | None]] | None = None,
+        callback: Callable[[str, str, str, bool], CallbackPlace] | None = None,
     ) -> None:
         self.settings = settings or WorkerSettings()
         self.registry = registry
@@ -151,11 +151,11 @@ class Worker:
             return values.encode(values.normalise(function(*args, **named)))
         return await self.processes.run(function, args, named)
 
-    def callback(self, tenant: str, task: str, key: str) -> tuple[str, str | None]:
-        """Answer the token and the URL of a callback. Raises ConfigurationError without a secret."""
+    def callback(self, tenant: str, task: str, key: str, signed: bool) -> CallbackPlace:
+        """Answer where a callback is answered. Raises ConfigurationError without a secret."""
         if self._callback is None:
             raise ConfigurationError("this worker cannot make callbacks: make it with app.worker()")
-        return self._callback(tenant, task, key)
+        return self._callback(tenant, task, key, signed)
 
     def run_of(self, tenant: str, task: str) -> Run | None:
         """Answer the run of a task in this process."""

@@ -1,0 +1,355 @@
+"""Child tasks: one child however often its parent runs, its end told once, and no orphan left."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.engine.house import PATIENCE_S, House
+
+from outlast import ChildCancelled, ChildFailed, Outlast, TaskContext
+from outlast.engine.children import child_id
+from outlast.errors import AgentNotFound, InvalidInput, StoreUnavailable, WaitTimeout
+from outlast.store.posting import Delivered
+from outlast.store.records import Submission, Submitted, TaskRef
+
+
+def research(app: Outlast) -> Any:
+    @app.agent
+    async def research(task: TaskContext, number: int = 0) -> int:
+        if number < 0:
+            raise ValueError("not below zero")
+        return number * number
+
+    return research
+
+
+def lasting(app: Outlast) -> Any:
+    @app.agent
+    async def lasting(task: TaskContext) -> Any:
+        return await task.wait("go")
+
+    return lasting
+
+
+async def delivered(house: House) -> None:
+    """Stop every worker, and deliver what ends have left."""
+    await house.stop()
+    while (await house.store.deliver(100)).more:
+        pass
+
+
+async def test_a_childs_result_is_its_parents_operation(house: House) -> None:
+    child = research(house.app)
+
+    @house.app.agent
+    async def parent(task: TaskContext) -> Any:
+        handle = task.spawn(child, {"number": 7})
+        return [handle.id, await handle.result(), await handle]
+
+    view = await house.run(parent)
+    made, *results = view.result
+    assert results == [49, 49]
+    assert made == child_id(view.id, "research#1")
+    operation = (await house.operations(view))["research#1"]
+    assert (operation.kind, operation.state, operation.result) == ("child", "succeeded", 49)
+    spawned = await house.app.get(made)
+    assert (spawned.state, spawned.result) == ("succeeded", 49)
+    (row,) = await house.store.read_tasks([TaskRef(tenant="default", task=made)])
+    assert row.parent == view.id
+    assert await house.violations() == []
+
+
+async def test_a_parent_waits_without_a_slot_and_its_children_take_it(house: House) -> None:
+    child = research(house.app)
+
+    @house.app.agent
+    async def parent(task: TaskContext) -> list[int]:
+        handles = [task.spawn(child, {"number": number}) for number in range(5)]
+        return list(await task.gather(*(handle.result() for handle in handles)))
+
+    house.start(slots=1)
+    handle = await house.submit(parent)
+    view = await house.ended(handle)
+    assert view.result == [0, 1, 4, 9, 16]
+    assert view.attempts >= 2
+    assert len(await house.app.list(agent="research")) == 5
+    assert await house.violations() == []
+
+
+async def test_failures_of_children_are_told_apart_and_raised_the_same_on_replay(house: House) -> None:
+    child, long = research(house.app), lasting(house.app)
+    seen: list[list[str]] = []
+
+    @house.app.agent
+    async def parent(task: TaskContext) -> list[str]:
+        failing, cut = task.spawn(child, {"number": -1}), task.spawn(long)
+        said = []
+        for handle in (failing, cut):
+            try:
+                if handle is cut:
+                    await cut.cancel("not needed any more")
+                await handle.result()
+            except (ChildFailed, ChildCancelled) as error:
+                said.append(f"{error.code} {error.reason} {error}".replace(handle.id, "it"))
+        seen.append(said)
+        await task.sleep(0.05)
+        return said
+
+    view = await house.run(parent)
+    assert view.result == [
+        "child_failed agent_error child it failed: ValueError: not below zero",
+        "child_cancelled cancelled child it was cancelled: not needed any more",
+    ]
+    assert len(seen) >= 2
+    assert seen == [view.result] * len(seen)
+    assert await house.violations() == []
+
+
+async def test_what_a_child_does_not_take_is_refused_at_once(house: House) -> None:
+    child = research(house.app)
+
+    @house.app.agent
+    async def parent(task: TaskContext) -> None:
+        with pytest.raises(InvalidInput):
+            task.spawn(child, {"number": "many"})
+        with pytest.raises(AgentNotFound):
+            task.spawn("nobody")
+
+    assert (await house.run(parent)).state == "succeeded"
+    assert await house.app.list(agent="research") == []
+
+
+async def test_a_parent_that_ends_takes_its_children_with_it_but_not_the_detached(house: House) -> None:
+    long = lasting(house.app)
+
+    @house.app.agent
+    async def parent(task: TaskContext) -> list[str]:
+        kept, detached = task.spawn(long), task.spawn(long, detached=True)
+        # Nobody waits for them to be accepted: the ending does.
+        return [kept.id, detached.id]
+
+    view = await house.run(parent)
+    kept, detached = view.result
+    cut = await house.app.wait(kept, timeout=PATIENCE_S)
+    assert cut.state == "cancelled"
+    assert cut.error is not None
+    assert cut.error["message"] == "its parent ended"
+    assert (await house.app.get(detached)).ended_at is None
+    await house.app.signal(detached, "go", 1)
+    assert (await house.app.wait(detached, timeout=PATIENCE_S)).result == 1
+    await delivered(house)
+    assert await house.violations() == []
+
+
+async def test_a_cancel_goes_down_the_tree(house: House) -> None:
+    begun: set[str] = set()
+    both = asyncio.Event()
+
+    @house.app.agent
+    async def lasting(task: TaskContext) -> None:
+        begun.add(task.id)
+        if len(begun) == 2:
+            both.set()
+        await task.wait("go")
+
+    @house.app.agent
+    async def middle(task: TaskContext) -> None:
+        await task.gather(*(task.spawn(lasting).result() for _ in range(2)))
+
+    @house.app.agent
+    async def top(task: TaskContext) -> None:
+        await task.spawn(middle)
+
+    handle = await house.submit(top)
+    house.start()
+    async with asyncio.timeout(PATIENCE_S):
+        await both.wait()
+    await handle.cancel("enough", by="kim")
+    tree = [*await house.app.list(agent="lasting"), *await house.app.list(agent="middle")]
+    assert len(tree) == 3
+    for view in tree:
+        assert (await house.app.wait(view.id, timeout=PATIENCE_S)).state == "cancelled"
+    assert (await house.ended(handle)).state == "cancelled"
+    # What the children had left for a parent that is gone is gone too.
+    await delivered(house)
+    assert (await house.store.dump())["posts"] == []
+    assert await house.violations() == []
+
+
+async def test_the_answer_of_a_submit_is_lost_and_there_is_one_child(house: House) -> None:
+    child = research(house.app)
+    submit, lost = house.store.submit, []
+
+    async def forgetful(batch: list[Submission], **options: Any) -> list[Submitted]:
+        answers = await submit(batch, **options)
+        if any(one.parent for one in batch) and len(lost) < 2:
+            lost.append(len(batch))
+            raise StoreUnavailable("the connection broke before the answer came")
+        return answers
+
+    @house.app.agent
+    async def parent(task: TaskContext) -> list[int]:
+        handles = [task.spawn(child, {"number": number}) for number in range(3)]
+        return [await handle for handle in handles]
+
+    handle = await house.submit(parent)
+    house.store.submit = forgetful  # type: ignore[method-assign, assignment]
+    house.start()
+    assert (await house.ended(handle)).result == [0, 1, 4]
+    assert lost == [3, 3]
+    assert len(await house.app.list(agent="research")) == 3
+    (row,) = [row for row in (await house.store.dump())["tasks"] if row["id"] == handle.id]
+    assert row["children"] == 3
+    assert await house.violations() == []
+
+
+async def test_a_parent_that_lost_its_lease_has_no_child_accepted(house: House) -> None:
+    """Its lease is taken between the record of the child and its submit; the next attempt submits it."""
+    child = research(house.app)
+    submit, taken = house.store.submit, []
+
+    async def after_a_sweep(batch: list[Submission], **options: Any) -> list[Submitted]:
+        if any(one.parent for one in batch) and not taken:
+            for session in (await house.store.dump())["sessions"]:
+                taken.extend(await house.store.reconcile(session["id"], []))
+            answers = await submit(batch, **options)
+            assert [one.kind for one in answers] == ["stale"]
+            return answers
+        return await submit(batch, **options)
+
+    @house.app.agent
+    async def parent(task: TaskContext) -> list[int]:
+        return [task.attempt, await task.spawn(child, {"number": 3})]
+
+    handle = await house.submit(parent)
+    house.store.submit = after_a_sweep  # type: ignore[method-assign, assignment]
+    house.start()
+    attempt, result = (await house.ended(handle)).result
+    assert result == 9
+    assert attempt >= 2
+    assert [ref.task for ref in taken] == [handle.id]
+    assert len(await house.app.list(agent="research")) == 1
+    assert await house.violations() == []
+
+
+async def test_a_parent_that_is_being_cancelled_has_no_child_accepted(house: House) -> None:
+    child = research(house.app)
+    submit, answered = house.store.submit, []
+
+    async def after_a_cancel(batch: list[Submission], **options: Any) -> list[Submitted]:
+        if any(one.parent for one in batch):
+            await house.app.cancel(handle.id, by="kim")
+            answers = await submit(batch, **options)
+            answered.extend(one.kind for one in answers)
+            return answers
+        return await submit(batch, **options)
+
+    @house.app.agent
+    async def parent(task: TaskContext) -> Any:
+        return await task.spawn(child)
+
+    handle = await house.submit(parent)
+    house.store.submit = after_a_cancel  # type: ignore[method-assign, assignment]
+    house.start()
+    assert (await house.ended(handle)).state == "cancelled"
+    assert answered == ["stale"]
+    assert await house.app.list(agent="research") == []
+    assert await house.violations() == []
+
+
+async def test_a_result_that_does_not_come_in_time(house: House) -> None:
+    long = lasting(house.app)
+
+    @house.app.agent
+    async def parent(task: TaskContext) -> Any:
+        handle = task.spawn(long)
+        said = []
+        for timeout in (0, 0.1):
+            try:
+                await handle.result(timeout=timeout)
+            except WaitTimeout as error:
+                said.append(error.code)
+        await handle.cancel()
+        try:
+            await handle.result(timeout="1h")
+        except ChildCancelled as error:
+            said.append(error.code)
+        # Nothing wakes it for the hour.
+        await task.wait("end")
+        return said
+
+    handle = await house.submit(parent)
+    house.start()
+    await house.waits(handle, "signal")
+    assert (await house.store.dump())["timers"] == []
+    await handle.signal("end")
+    assert (await house.ended(handle)).result == ["wait_timeout", "wait_timeout", "child_cancelled"]
+    assert await house.violations() == []
+
+
+async def test_children_of_a_loser_go_on_and_can_be_asked_for_again(house: House) -> None:
+    long = lasting(house.app)
+
+    @house.app.agent
+    async def parent(task: TaskContext) -> Any:
+        handle = task.spawn(long)
+        first = await task.first(handle.result(timeout="1h"), task.wait("now"))
+        await house.app.signal(handle.id, "go", "late", key="once")
+        return [*first, await handle.result()]
+
+    handle = await house.submit(parent)
+    house.start()
+    await house.waits(handle, "signal")
+    await handle.signal("now", 1)
+    assert (await house.ended(handle)).result == [1, 1, "late"]
+    assert await house.violations() == []
+
+
+async def test_a_child_lives_no_longer_than_its_parent_may(house: House) -> None:
+    long = lasting(house.app)
+
+    @house.app.agent
+    async def parent(task: TaskContext) -> list[str]:
+        kept, detached = task.spawn(long, deadline="2h"), task.spawn(long, detached=True, deadline="2h")
+        await task.gather(kept.accepted(), detached.accepted())
+        return [kept.id, detached.id]
+
+    handle = await house.app.submit(parent, deadline="1h")
+    house.start()
+    view = await house.ended(handle)
+    kept, detached = [await house.app.get(task) for task in view.result]
+    assert view.deadline_at is not None
+    assert kept.deadline_at is not None
+    assert detached.deadline_at is not None
+    # By two readings of the database's clock, the worker's being older.
+    assert (kept.deadline_at - view.deadline_at).total_seconds() < 1
+    assert detached.deadline_at > view.deadline_at
+
+
+async def test_a_fan_out_comes_back_whole_and_in_order(house: House) -> None:
+    child = research(house.app)
+
+    @house.app.agent
+    async def parent(task: TaskContext) -> int:
+        handles = [task.spawn(child, {"number": number}) for number in range(300)]
+        results = await task.gather(*(handle.result() for handle in handles))
+        assert results == [number * number for number in range(300)]
+        return task.attempt
+
+    deliver, batches = house.store.deliver, []
+
+    async def counted(limit: int, **options: Any) -> Delivered:
+        delivered = await deliver(limit, **options)
+        batches.append(len(delivered.told))
+        return delivered
+
+    house.store.deliver = counted  # type: ignore[method-assign]
+    house.start(linger_s=5.0, sweep_s=1.0)
+    view = await house.ended(await house.submit(parent))
+    assert view.state == "succeeded", view.error
+    assert view.result == 1
+    # Many ends at a time, not a transaction each.
+    assert 0 < sum(batches) < 150
+    assert await house.violations() == []
