@@ -6,6 +6,7 @@ import asyncpg
 import pytest
 
 from outlast.core.transitions import APPROVAL
+from outlast.store.contract import BatchRejected
 from outlast.store.records import Consent
 from outlast.testing.store_suite.scene import HOUR, Scene
 
@@ -110,3 +111,15 @@ async def test_a_rule_that_was_taken_back_stays_so(
     number = await scene.store.put_rule(scene.rule("tool"), now=scene.now)
     await scene.store.withdraw_rule(scene.tenant, number, "person:rose", "no more", now=scene.now)
     assert await refused(beside, "update rules set withdrawn_at = null")
+
+
+@pytest.mark.parametrize("value", ["secret\x00", "secret\ud800"])
+async def test_a_question_that_cannot_be_stored_says_nothing_of_its_values(scene: Scene, value: str) -> None:
+    claimed = await scene.running()
+    for entry in (scene.ask(shown=value), scene.intent(consent=Consent(policy=value))):
+        batch = scene.batch(scene.writes(claimed, entry))
+        with pytest.raises(BatchRejected) as raised:
+            await scene.store.flush(batch, now=scene.now)
+        assert "secret" not in str(raised.value)
+        scene._batches[scene.writer] -= 1
+    await scene.write(claimed, scene.step())
