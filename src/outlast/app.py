@@ -12,9 +12,11 @@ from outlast.approvals import Approvals, Rules
 from outlast.core import ids
 from outlast.core.durations import Duration, microseconds
 from outlast.core.retry import Backoff
+from outlast.core.webhooks import SignedBody
 from outlast.engine.declaring import ToolOptions, tool_spec
 from outlast.engine.processes import check_importable
 from outlast.engine.registry import AgentSpec, Registry
+from outlast.engine.run import CallbackPlace
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.signature import Signature
 from outlast.engine.steps import MARK, StepOptions
@@ -262,9 +264,13 @@ class Outlast:
         """Make a worker of this app's agents; ``await worker.run()`` serves until ``worker.stop()``."""
         return Worker(self.registry, self.store, settings, callback=self._callback)
 
-    def _callback(self, tenant: str, task: str, key: str) -> tuple[str, str | None]:
-        token, url = posting.callback_token(self.secret, tenant, task, key), self.public_url
-        return token, None if url is None else f"{url}/v1/callbacks/{token}"
+    def _callback(self, tenant: str, task: str, key: str, signed: bool) -> CallbackPlace:
+        token, url = posting.callback_token(self.secret, tenant, task, key, signed=signed), self.public_url
+        return CallbackPlace(
+            token=token,
+            url=None if url is None else f"{url}/v1/callbacks/{token}",
+            secret=posting.signing_secret(self.secret, token) if signed else None,
+        )
 
     # -- tasks ----------------------------------------------------------------------------------------------
 
@@ -336,11 +342,12 @@ class Outlast:
         tenant: str = DEFAULT_TENANT,
         state: str | None = None,
         agent: str | None = None,
+        parent: str | None = None,
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[TaskView]:
-        """List tasks, newest first. before: the id to go on below."""
-        query = TaskFilter(tenant=tenant, state=state, agent=agent, before=before, limit=limit)
+        """List tasks, newest first. parent: its children only. before: the id to go on below."""
+        query = TaskFilter(tenant=tenant, state=state, agent=agent, parent=parent, before=before, limit=limit)
         return [TaskView.of(row) for row in await self.store.list_tasks(query)]
 
     async def signal(
@@ -360,12 +367,19 @@ class Outlast:
         """
         return await posting.signal(self.store, tenant, task, name, data, key)
 
-    async def answer_callback(self, token: str, data: Any = None) -> Posted:
+    async def answer_callback(
+        self, token: str, data: Any = None, *, message: str | None = None, signed: SignedBody | None = None
+    ) -> Posted:
         """Answer a callback by its token; the same answer again changes nothing.
 
-        Raises InvalidToken, SignalConflict (it was answered otherwise), TaskNotFound, TaskEnded.
+        message: the sender's id of what it sends; a repeat has the same one. Without, a repeat has the same
+        data. signed: the body as it came and the headers that sign it (Standard Webhooks), where the callback
+        asks for that.
+
+        Raises InvalidToken, InvalidSignature, SignalConflict (it was answered otherwise), TaskNotFound,
+        TaskEnded, the InvalidRequest family.
         """
-        return await posting.answer(self.store, self.secret, token, data)
+        return await posting.answer(self.store, self.secret, token, data, message, signed)
 
     async def cancel(
         self, task: str, *, reason: str = "", by: str = "app", tenant: str = DEFAULT_TENANT

@@ -11,8 +11,10 @@ from typing import Any, Literal, NoReturn, Protocol
 
 import jsonschema_rs
 
+from outlast import linking
 from outlast.core import canonical, ids, values
 from outlast.core.approval import MAX_SHOWN_BYTES, check_bounds
+from outlast.core.durations import Duration
 from outlast.engine.registry import Registry
 from outlast.errors import (
     ApprovalConflict,
@@ -24,12 +26,12 @@ from outlast.errors import (
     NotAllowed,
     RuleNotFound,
 )
+from outlast.linking import APPROVER, EVERY_ROLE, EXPIRES, ApprovalLink, Holder, may_decide
 from outlast.store.approving import ApprovalFilter, ApprovalRow, ApprovalState, Decided, Decision, Rule
 from outlast.store.contract import Store
 from outlast.submitting import DEFAULT_TENANT
 from outlast.views import ApprovalView, RuleView, VoteView
 
-EVERY_ROLE = ("*",)
 MAX_REASON = 2_000
 
 
@@ -41,6 +43,16 @@ class App(Protocol):
     @property
     def store(self) -> Store:
         """The store."""
+        ...
+
+    @property
+    def secret(self) -> str:
+        """What links are signed with."""
+        ...
+
+    @property
+    def public_url(self) -> str | None:
+        """Where the API is reached from outside."""
         ...
 
 
@@ -56,11 +68,12 @@ class Approvals:
         tenant: str = DEFAULT_TENANT,
         state: ApprovalState | None = "pending",
         task: str | None = None,
-        after: ApprovalView | None = None,
+        after: str | None = None,
         limit: int = 100,
     ) -> Sequence[ApprovalView]:
-        """List approvals, oldest first; those that wait for somebody by default. after: go on behind it."""
-        place = None if after is None else (int(after.created_at.timestamp() * 1_000_000), after.id)
+        """List approvals, oldest first; those that wait for somebody by default. after: the id to go on
+        behind. Raises ApprovalNotFound for an ``after`` that is none."""
+        place = None if after is None else ((await self._row(after, tenant)).created_at, after)
         query = ApprovalFilter(tenant=tenant, state=state, task=task, after=place, limit=limit)
         return [ApprovalView.of(row) for row in await self._app.store.list_approvals(query)]
 
@@ -97,8 +110,9 @@ class Approvals:
         NotAllowed, InvalidRequest. Atomic; a compare-and-set on the approval.
         """
         row = await self._row(approval, tenant)
+        _check_roles(row, by, roles)
         if row.subject == "question" and verdict == "approve":
-            raise InvalidRequest(f"approval {approval} is a question: answer it")
+            raise InvalidRequest(f"approval {approval} is a question: answer it", pointer="/verdict")
         edit = None if arguments is None else self._edit(row, arguments, verdict)
         decision = Decision(
             tenant=tenant,
@@ -130,8 +144,11 @@ class Approvals:
         """Answer a question that an agent asked. Raises as ``decide`` does, and InvalidRequest for an answer
         that is none of the choices, or does not fit the form."""
         row = await self._row(approval, tenant)
+        _check_roles(row, by, roles)
         if row.subject != "question":
-            raise InvalidRequest(f"approval {approval} is about a call: approve or reject it")
+            raise InvalidRequest(
+                f"approval {approval} is about a call: approve or reject it", pointer="/verdict"
+            )
         plain = values.normalise(answer)
         _check_answer(values.decode(row.shown), plain)
         decision = Decision(
@@ -146,6 +163,37 @@ class Approvals:
             answer=values.encode(plain, what="the answer"),
         )
         return await self._decide(decision)
+
+    async def link(
+        self,
+        approval: str,
+        *,
+        to: str,
+        by: str,
+        roles: Sequence[str] = EVERY_ROLE,
+        expires_in: Duration = EXPIRES,
+        tenant: str = DEFAULT_TENANT,
+    ) -> ApprovalLink:
+        """Make a link by which one person sees an approval and decides on it, without a key.
+
+        to: the person; the decision is theirs by name. by, roles: who makes it. Only an operator makes links
+        for others. expires_in: 30 days at most, and never beyond the approval's own time. Raises
+        ApprovalNotFound, NotAllowed, InvalidRequest, ConfigurationError without a secret.
+        """
+        row = await self._row(approval, tenant)
+        return linking.make(
+            self._app.secret,
+            self._app.public_url,
+            row,
+            to=to,
+            by=by,
+            roles=roles,
+            expires_in=expires_in,
+        )
+
+    def holder(self, token: str) -> Holder:
+        """Answer whom a link was made for. Raises InvalidToken."""
+        return linking.read(self._app.secret, token)
 
     async def _row(self, approval: str, tenant: str) -> ApprovalRow:
         row = await self._app.store.read_approval(tenant, approval)
@@ -273,6 +321,12 @@ def _check_answer(shown: dict[str, Any], answer: Any) -> None:
             raise InvalidRequest(
                 f"the answer does not fit the form: {error.message}", pointer=f"/answer{where}"
             ) from None
+
+
+def _check_roles(row: ApprovalRow, by: str, roles: Sequence[str]) -> None:
+    if not may_decide(row, roles):
+        needed = ", ".join(row.roles or (APPROVER,))
+        raise NotAllowed(f"{by} may not decide approval {row.id}: it takes one of the roles {needed}")
 
 
 def _verdict(verdict: str) -> Literal["approve", "reject"]:

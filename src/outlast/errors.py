@@ -22,6 +22,7 @@
     │   └── TaskEnded             the task is over, and ended otherwise
     ├── NotAllowed                this person may not do that
     ├── InvalidToken              a link or callback is altered, expired, or of another secret
+    ├── InvalidSignature          a message is not signed as it has to be
     ├── AmbiguousOperation        a counted name was used where its count is not repeatable
     ├── Unavailable               try again later; nothing is lost
     │   ├── StoreUnavailable      the database cannot be reached
@@ -81,6 +82,7 @@ __all__ = [
     "InvalidInput",
     "InvalidKey",
     "InvalidRequest",
+    "InvalidSignature",
     "InvalidToken",
     "LeaseLost",
     "NotAllowed",
@@ -273,6 +275,12 @@ class InvalidToken(OutlastError):
     """A signed link or callback token is altered, expired, or was made under another secret."""
 
     code = "invalid_token"
+
+
+class InvalidSignature(OutlastError):
+    """A message from outside is not signed as it has to be; nothing was stored."""
+
+    code = "invalid_signature"
 
 
 class AmbiguousOperation(OutlastError):

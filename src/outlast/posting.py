@@ -5,15 +5,26 @@ from __future__ import annotations
 from typing import Any, Final
 
 from outlast import clock, tokens
-from outlast.core import canonical, ids, values
+from outlast.core import canonical, ids, values, webhooks
+from outlast.core.webhooks import SignedBody
 from outlast.engine.waits import CALLBACK
-from outlast.errors import InboxFull, InvalidKey, InvalidRequest, SignalConflict, TaskEnded, TaskNotFound
+from outlast.errors import (
+    InboxFull,
+    InvalidKey,
+    InvalidRequest,
+    InvalidSignature,
+    SignalConflict,
+    TaskEnded,
+    TaskNotFound,
+)
 from outlast.store.contract import Store
 from outlast.store.posting import Cancel, CancelReply, Posted, Signal
 
 MAX_REASON: Final = 2_000
 ANSWER: Final = "answer"
 """Key of a callback's only signal."""
+SIGNED: Final = "signed"
+"""Stands in the token of a callback whose answer has to be signed."""
 
 
 async def signal(store: Store, tenant: str, task: str, name: str, data: Any, key: str | None) -> Posted:
@@ -25,25 +36,42 @@ async def signal(store: Store, tenant: str, task: str, name: str, data: Any, key
     return await _post(store, tenant, task, name, data, key)
 
 
-async def answer(store: Store, secret: str, token: str, data: Any) -> Posted:
-    """Answer a callback; the same answer again is the first one again. Raises InvalidToken, else as
-    ``signal`` does."""
-    parts = tokens.read(secret, "callback", token, now=clock.unix_us())
-    tenant, task, key = parts
-    return await _post(store, tenant, task, CALLBACK + key, data, ANSWER)
+async def answer(
+    store: Store, secret: str, token: str, data: Any, message: str | None, signed: SignedBody | None
+) -> Posted:
+    """Answer a callback; the same answer again is the first one again. Raises InvalidToken, InvalidSignature,
+    else as ``signal`` does."""
+    tenant, task, key, *more = tokens.read(secret, "callback", token, now=clock.unix_us())
+    if SIGNED in more:
+        if signed is None:
+            raise InvalidSignature("this callback takes signed answers only")
+        signing = tokens.derived(secret, "callback-signature", token)
+        webhooks.check(signing, signed, now_s=clock.unix_us() / 1_000_000)
+        message = signed.id
+    # Its sender knows best what is a repeat; some count their tries in what they send.
+    repeats = None if message is None else {"message": ids.check_key(message, "webhook-id")}
+    return await _post(store, tenant, task, CALLBACK + key, data, ANSWER, repeats)
 
 
-def callback_token(secret: str, tenant: str, task: str, key: str) -> str:
+def callback_token(secret: str, tenant: str, task: str, key: str, *, signed: bool = False) -> str:
     """Make the token of a callback: the same on every replay, good for as long as the task lives."""
-    return tokens.sign(secret, "callback", (tenant, task, key))
+    return tokens.sign(secret, "callback", (tenant, task, key, *([SIGNED] if signed else [])))
 
 
-async def _post(store: Store, tenant: str, task: str, name: str, data: Any, key: str | None) -> Posted:
+def signing_secret(secret: str, token: str) -> str:
+    """Make the secret that answers to a callback are signed with, as Standard Webhooks writes it."""
+    return webhooks.secret_of(tokens.derived(secret, "callback-signature", token))
+
+
+async def _post(
+    store: Store, tenant: str, task: str, name: str, data: Any, key: str | None, repeats: Any = None
+) -> Posted:
+    """Post a signal. repeats: what tells a repeat from another message, by default its data."""
     plain = values.normalise(data)
     text = values.encode(plain, what=f"the data of signal {name}")
     if key is not None:
         ids.check_key(key, "signal key")
-    digest = "" if key is None else canonical.digest(plain)
+    digest = "" if key is None else canonical.digest(plain if repeats is None else repeats)
     (posted,) = await store.post(
         [Signal(tenant=tenant, task=task, name=name, data=text, digest=digest, key=key)]
     )

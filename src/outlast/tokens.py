@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from outlast.errors import ConfigurationError, InvalidToken
 
-Purpose = Literal["callback", "approval-link"]
+Purpose = Literal["callback", "callback-signature", "approval-link", "approval-form"]
 LEAST_SECRET: Final = 16
 """Characters that a secret has at least."""
 MAX_TOKEN: Final = 4_000
@@ -52,6 +52,11 @@ def read(secret: str, purpose: Purpose, token: str, *, now: int) -> tuple[str, .
     if expires_at is not None and now >= expires_at:
         raise InvalidToken("this token is too old")
     return tuple(parts)
+
+
+def derived(secret: str, purpose: Purpose, text: str) -> bytes:
+    """Derive a key of 32 bytes for one text, which says nothing of the secret."""
+    return _signature(secret, purpose, text.encode())
 
 
 def _signature(secret: str, purpose: Purpose, body: bytes) -> bytes:

@@ -33,7 +33,12 @@ def _value(text: str | None) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView:
-    """A task as it stands. reason: why it waits. error: code and message of a failure."""
+    """A task as it stands.
+
+    reason: why it waits. error: code and message of a failure. cancelling: a cancel stands, and it ends as
+    cancelled. parent: whose child it is. children: those that it has spawned. asks: questions to people that
+    are open.
+    """
 
     id: str
     tenant: str
@@ -56,6 +61,10 @@ class TaskView:
     submitted_at: datetime
     ended_at: datetime | None
     deadline_at: datetime | None
+    cancelling: bool = False
+    parent: str | None = None
+    children: int = 0
+    asks: int = 0
 
     @classmethod
     def of(cls, row: TaskRow) -> TaskView:
@@ -82,6 +91,10 @@ class TaskView:
             submitted_at=_instant(row.submitted_at),
             ended_at=instant(row.ended_at),
             deadline_at=instant(row.deadline_at),
+            cancelling=row.cancelling,
+            parent=row.parent,
+            children=row.children,
+            asks=row.asks,
         )
 
 

@@ -20,6 +20,7 @@ from outlast.store.contract import Store
 
 PATIENCE_S = 20.0
 JSON = {"content-type": "application/json"}
+SECRET = "the-secret-of-this-desk"
 
 
 def settings(**given: Any) -> Settings:
@@ -39,7 +40,7 @@ class Desk:
 
     def __init__(self, store: Store) -> None:
         self.store = store
-        self.app = Outlast("desk", store=store)
+        self.app = Outlast("desk", store=store, secret=SECRET)
         self.gate = asyncio.Event()
         self.begun = asyncio.Event()
         self.api: FastAPI = create_app(self.app, settings(), manage=False, keep_alive_s=0.05)

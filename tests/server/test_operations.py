@@ -223,5 +223,6 @@ async def test_other_tenants_operations_do_not_exist(desk: Desk) -> None:
     bolt = desk.client_of(api, authorization="Bearer key-b")
     assert (await bolt.get("/v1/operations")).json()["items"] == []
     assert (await bolt.get(f"/v1/operations/{operation}")).status_code == 404
-    assert (await bolt.post(f"/v1/operations/{operation}/settle", json=HAPPENED)).status_code == 404
+    nobodys = {name: value for name, value in HAPPENED.items() if name != "by"}
+    assert (await bolt.post(f"/v1/operations/{operation}/settle", json=nobodys)).status_code == 404
     assert (await desk.client.get(f"/v1/operations/{operation}")).json()["state"] == "unknown"

@@ -31,7 +31,7 @@ def test_a_refusal_of_the_request_is_never_the_services_fault() -> None:
         if issubclass(error, errors.InvalidRequest | errors.NotFound | errors.Conflict):
             assert PROBLEMS[error.code][0] < 500
         if issubclass(error, errors.Unavailable | errors.SchemaMismatch):
-            assert PROBLEMS[error.code][0] == 503
+            assert PROBLEMS[error.code][0] == (429 if error is errors.InboxFull else 503)
 
 
 @pytest.mark.parametrize("store_kind", ["sqlite-memory"], indirect=True)

@@ -25,6 +25,7 @@ __all__ = [
     "TASK",
     "WRITER",
     "ParsedId",
+    "check_approval_id",
     "check_key",
     "check_name",
     "check_operation_key",
@@ -181,6 +182,17 @@ def split_operation_id(value: str) -> tuple[str, str]:
     if not task_id or not key:
         raise InvalidKey("not an operation id: expected <task id>:<key>")
     return task_id, key
+
+
+def check_approval_id(value: str) -> str:
+    """Accept an approval's id, ``<task>:<key>~<number>``. Returns it unchanged. Raises ``InvalidKey``."""
+    operation, _, number = value.rpartition("~")
+    task, key = split_operation_id(operation)
+    parse_id(task, prefix=TASK)
+    check_operation_key(key)
+    if not (number.isascii() and number.isdigit() and number[0] != "0" and len(number) < 10):
+        raise InvalidKey("not an approval id: expected <task id>:<key>~<number>")
+    return value
 
 
 def _text_within(value: object, what: str, most: int) -> str:

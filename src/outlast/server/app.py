@@ -14,7 +14,7 @@ from outlast.server import problem
 from outlast.server.auth import SCHEME, Keys
 from outlast.server.closing import Closing
 from outlast.server.reading import BodyLimit
-from outlast.server.routes import control, health, operations, tasks
+from outlast.server.routes import approvals, callbacks, control, health, links, operations, rules, tasks
 from outlast.settings import Settings
 
 PROBLEM_SCHEMA: dict[str, Any] = {
@@ -43,6 +43,10 @@ PROBLEM_SCHEMA: dict[str, Any] = {
         },
     },
 }
+
+
+TOKENS_ALONE = "/v1/callbacks/"
+"""Where a token stands for a key."""
 
 
 def create_app(
@@ -85,8 +89,12 @@ def create_app(
     v1 = APIRouter(prefix="/v1")
     v1.include_router(tasks.router)
     v1.include_router(operations.router)
+    v1.include_router(approvals.router)
+    v1.include_router(rules.router)
     v1.include_router(control.router)
+    v1.include_router(callbacks.router)
     api.include_router(v1)
+    api.include_router(links.router)
     api.include_router(health.router)
     _describe(api)
     return api
@@ -106,7 +114,7 @@ def _describe(api: FastAPI) -> None:
             if api.state.keys:
                 document["components"]["securitySchemes"] = {"key": SCHEME}
                 for path, methods in document["paths"].items():
-                    if path.startswith("/v1/"):
+                    if path.startswith("/v1/") and not path.startswith(TOKENS_ALONE):
                         for operation in methods.values():
                             operation["security"] = [{"key": []}]
         assert api.openapi_schema is not None

@@ -1,9 +1,14 @@
-"""Who calls: API keys and their tenants.
+"""Who calls, and what they may do: API keys, their tenants, names and roles.
 
-``OUTLAST_API_KEYS=tenant:key,…`` names the keys that are accepted. Keys are compared by digest, in constant
-time, and all of them each time. With none configured everyone on this machine is tenant ``default``, and
-nobody else is served: a request must come from a loopback address and be addressed to one, so that a page in
-a browser cannot reach the service under a name of its own (DNS rebinding).
+``OUTLAST_API_KEYS=tenant:key,…`` names the keys that are accepted; ``tenant:key:name:role+role`` is the key
+of one person or service, with the roles that it has, and a key without roles has them all. Keys are compared
+by digest, in constant time, and all of them each time. With none configured everyone on this machine is
+tenant ``default`` with every role, and nobody else is served: a request must come from a loopback address and
+be addressed to one, so that a page in a browser cannot reach the service under a name of its own (DNS
+rebinding).
+
+Roles are asked for here and nowhere else, but for those that an approval names itself: these are the
+approval's to say.
 """
 
 from __future__ import annotations
@@ -11,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,49 +24,99 @@ from fastapi import Request
 from pydantic import SecretStr
 
 from outlast.core import ids
-from outlast.errors import ConfigurationError, InvalidKey
+from outlast.errors import ConfigurationError, InvalidKey, InvalidRequest, NotAllowed
 from outlast.server.problem import Refused
 from outlast.submitting import DEFAULT_TENANT
 
 HOW_TO: Final = "set OUTLAST_API_KEYS=tenant:key,… to serve other machines"
 
 
+EVERY_ROLE: Final = "*"
+ADMIN: Final = "admin"
+SUBMIT: Final = ("submitter", "operator")
+"""Who may give tasks something to do: submit them, send them signals."""
+OPERATE: Final = ("operator",)
+"""Who may steer: cancel, settle, pause, set rules."""
+_ROLE: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who acts: everything a request sees and does is its tenant's."""
+    """Who acts: everything a request sees and does is its tenant's.
+
+    roles: ``*`` stands for all. local: on this machine, without keys.
+    """
 
     tenant: str
     name: str
+    roles: frozenset[str] = frozenset({EVERY_ROLE})
+    local: bool = False
+
+    @property
+    def deciding(self) -> tuple[str, ...]:
+        """The roles that decisions are made with: an admin has them all."""
+        return (EVERY_ROLE,) if ADMIN in self.roles else tuple(sorted(self.roles))
+
+    def check(self, needed: tuple[str, ...]) -> None:
+        """Ask for one of some roles; none needed, none asked for. Raises NotAllowed."""
+        if needed and not self.roles & {EVERY_ROLE, ADMIN, *needed}:
+            raise NotAllowed(f"{self.name} may not do this: it takes role {' or '.join(needed)}")
+
+    def named(self, by: str | None) -> str:
+        """Answer who acts, where a body may say so: on this machine without keys it is believed. Raises
+        InvalidRequest for somebody else's name."""
+        if by is None or self.local:
+            return by or self.name
+        if by != self.name:
+            raise InvalidRequest("the key says who does it; leave the name out", pointer="/by")
+        return by
 
 
 class Keys:
     """The keys that a service accepts."""
 
     def __init__(self, text: SecretStr) -> None:
-        """Read ``tenant:key,…``. Raises ConfigurationError, which never holds a key."""
-        self._digests: list[tuple[bytes, str]] = []
+        """Read ``tenant:key,tenant:key:name:role+role,…``. Raises ConfigurationError, which never holds a
+        key."""
+        self._known: list[tuple[bytes, Principal]] = []
         for place, item in enumerate(filter(None, map(str.strip, text.get_secret_value().split(","))), 1):
-            tenant, colon, key = item.partition(":")
-            if not colon or not key or key != key.strip() or not key.isascii():
-                raise ConfigurationError(f"OUTLAST_API_KEYS: entry {place} is not tenant:key")
             try:
-                ids.check_name(tenant, "tenant")
-            except InvalidKey as error:
-                raise ConfigurationError(f"OUTLAST_API_KEYS: entry {place}: {error}") from None
-            self._digests.append((hashlib.sha256(key.encode()).digest(), tenant))
+                key, who = _read(item)
+            except ValueError as error:
+                raise ConfigurationError(f"OUTLAST_API_KEYS: entry {place} {error}") from None
+            self._known.append((hashlib.sha256(key.encode()).digest(), who))
 
     def __bool__(self) -> bool:
         """Whether there are any."""
-        return bool(self._digests)
+        return bool(self._known)
 
-    def tenant_of(self, key: str) -> str | None:
-        """Answer the tenant of a key, or None."""
+    def principal_of(self, key: str) -> Principal | None:
+        """Answer whose key this is, or None."""
         digest = hashlib.sha256(key.encode(errors="replace")).digest()
         found = None
-        for accepted, tenant in self._digests:
+        for accepted, who in self._known:
             if hmac.compare_digest(digest, accepted):
-                found = tenant
+                found = who
         return found
+
+
+def _read(item: str) -> tuple[str, Principal]:
+    """Read one entry. Raises ValueError whose text goes on ``entry 3 …``, without the key."""
+    tenant, *rest = item.split(":")
+    if len(rest) not in (1, 3) or not rest[0] or rest[0] != rest[0].strip() or not rest[0].isascii():
+        raise ValueError("is not tenant:key, nor tenant:key:name:role+role")
+    try:
+        ids.check_name(tenant, "tenant")
+        if len(rest) == 1:
+            return rest[0], Principal(tenant=tenant, name=f"key of {tenant}")
+        key, name, roles = rest
+        ids.check_key(name, "the name")
+    except InvalidKey as error:
+        raise ValueError(f"cannot be read: {error}") from None
+    named = roles.split("+")
+    if not all(_ROLE.fullmatch(role) for role in named):
+        raise ValueError("has roles that are not words such as approver+finance")
+    return key, Principal(tenant=tenant, name=name, roles=frozenset(named))
 
 
 def is_loopback(host: str) -> bool:
@@ -84,21 +140,25 @@ SCHEME: Final = {"type": "http", "scheme": "bearer", "description": "An API key.
 """How OpenAPI describes the keys."""
 
 
-def principal(request: Request) -> Principal:
-    """Answer who calls. Raises Refused: 401 without a valid key, 403 from elsewhere where there are none."""
+def principal(request: Request, needed: tuple[str, ...] = ()) -> Principal:
+    """Answer who calls, who has to have one of the roles that are needed, if any are.
+
+    Raises Refused: 401 without a valid key, 403 from elsewhere where there are none; and NotAllowed.
+    """
     keys: Keys = request.app.state.keys
     if not keys:
         _check_near(request)
-        return Principal(tenant=DEFAULT_TENANT, name="local")
+        return Principal(tenant=DEFAULT_TENANT, name="local", local=True)
     sent = request.headers.getlist("authorization")
     scheme, _space, key = sent[0].partition(" ") if len(sent) == 1 else ("", "", "")
-    tenant = keys.tenant_of(key.strip()) if scheme.lower() == "bearer" else None
-    if tenant is None:
+    who = keys.principal_of(key.strip()) if scheme.lower() == "bearer" else None
+    if who is None:
         challenge = 'Bearer error="invalid_token"' if sent else "Bearer"
         raise Refused(
             "unauthorized", "send Authorization: Bearer <key>", headers={"WWW-Authenticate": challenge}
         )
-    return Principal(tenant=tenant, name=f"key of {tenant}")
+    who.check(needed)
+    return who
 
 
 def _check_near(request: Request) -> None:

@@ -16,10 +16,14 @@ from starlette.routing import Match
 from outlast.core import values
 from outlast.engine.signature import pointer
 from outlast.errors import (
+    ApprovalConflict,
+    FingerprintMismatch,
     InvalidInput,
     InvalidRequest,
+    InvalidToken,
     OutlastError,
     SettlementConflict,
+    TaskEnded,
     Unavailable,
     Unserializable,
     ValueTooLarge,
@@ -36,6 +40,8 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "bad_request": (400, "The request cannot be read"),
     "unauthorized": (401, "A valid API key is needed"),
     "forbidden": (403, "This is not allowed here"),
+    "not_allowed": (403, "Whoever calls may not do this"),
+    "invalid_signature": (403, "The message is not signed as it has to be"),
     "not_found": (404, "There is no such thing"),
     "method_not_allowed": (405, "The method is not allowed here"),
     "not_acceptable": (406, "No representation is acceptable"),
@@ -49,11 +55,23 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "value_too_large": (422, "A value is too large"),
     "agent_not_found": (422, "There is no such agent"),
     "idempotency_conflict": (422, "The idempotency key was used for another request"),
+    "signal_conflict": (422, "The signal's key was used for other data"),
     "task_not_found": (404, "There is no such task"),
     "operation_not_found": (404, "There is no such operation"),
+    "approval_not_found": (404, "There is no such approval"),
+    "rule_not_found": (404, "There is no such rule"),
+    "invalid_token": (404, "It leads nowhere, or not any more"),
     "conflict": (409, "It disagrees with what is recorded"),
     "operation_conflict": (409, "The operation is recorded with other arguments"),
     "settlement_conflict": (409, "The operation is not open to this settlement"),
+    "approval_conflict": (409, "The approval cannot be decided any more"),
+    "fingerprint_mismatch": (409, "The approval asks about something else than was seen"),
+    "task_ended": (409, "The task has ended"),
+    "approval_denied": (409, "Policy or a person said no"),
+    "approval_expired": (409, "Nobody decided in time"),
+    "wait_timeout": (409, "It did not come in time"),
+    "child_failed": (409, "The child task failed"),
+    "child_cancelled": (409, "The child task was cancelled"),
     "lease_lost": (409, "The lease is no longer held"),
     "task_failed": (409, "The task failed"),
     "task_cancelled": (409, "The task was cancelled"),
@@ -64,6 +82,7 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "tool_rejected": (409, "The call was declined"),
     "tool_failed": (409, "The call failed"),
     "result_unstorable": (409, "The result cannot be stored"),
+    "inbox_full": (429, "Too many signals lie before the task"),
     # Of the service.
     "error": (500, "An error of the service"),
     "internal_error": (500, "An error of the service"),
@@ -145,9 +164,13 @@ def _of_outlast(_: Request, error: Exception) -> Response:
         ]
     elif isinstance(error, InvalidRequest) and error.pointer:
         members["errors"] = [{"pointer": error.pointer, "detail": str(error)}]
-    if isinstance(error, SettlementConflict):
+    if isinstance(error, SettlementConflict | ApprovalConflict | TaskEnded):
         members["state"] = error.state
-    return problem(code, str(error), headers=headers, **members)
+    if isinstance(error, FingerprintMismatch):
+        members["current"] = error.current
+    # A token that was guessed, altered or too old: which of it is nobody's business.
+    detail = "there is nothing here, or not any more" if isinstance(error, InvalidToken) else str(error)
+    return problem(code, detail, headers=headers, **members)
 
 
 def _of_validation(_: Request, error: Exception) -> Response:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -10,8 +10,8 @@ from fastapi import Depends, Request, Response
 
 from outlast.app import Outlast
 from outlast.core import ids, values
-from outlast.errors import InvalidKey, OperationNotFound, TaskNotFound
-from outlast.server.auth import Principal, principal
+from outlast.errors import ApprovalNotFound, InvalidKey, OperationNotFound, TaskNotFound
+from outlast.server.auth import OPERATE, SUBMIT, Principal, principal
 from outlast.server.closing import Closing, Stopping
 from outlast.server.problem import MAX_ANSWER_BYTES, MEDIA_TYPE, PROBLEMS
 from outlast.views import TaskView
@@ -27,14 +27,24 @@ class Asked:
     root: str
 
 
-async def _asked(request: Request) -> Asked:
-    state = request.app.state
-    return Asked(
-        app=state.outlast,
-        caller=principal(request),
-        closing=state.closing,
-        root=str(request.scope.get("root_path", "")).rstrip("/"),
-    )
+def _asked_by(*needed: str) -> Callable[[Request], Awaitable[Asked]]:
+    """Make the dependency of routes that take one of some roles."""
+
+    async def asked(request: Request) -> Asked:
+        state = request.app.state
+        return Asked(
+            app=state.outlast,
+            caller=principal(request, needed),
+            closing=state.closing,
+            root=root_of(request),
+        )
+
+    return asked
+
+
+def root_of(request: Request) -> str:
+    """Answer the path that the service is mounted under."""
+    return str(request.scope.get("root_path", "")).rstrip("/")
 
 
 async def _task_id(task: str) -> str:
@@ -56,10 +66,22 @@ async def _operation_id(operation: str) -> str:
     return operation
 
 
+async def _approval_id(approval: str) -> str:
+    try:
+        ids.check_approval_id(approval)
+    except InvalidKey:
+        raise ApprovalNotFound(f"no approval {approval[:100]!r}") from None
+    return approval
+
+
 # One dependency a request: FastAPI takes a good part of a millisecond for a handful of them.
-Around = Annotated[Asked, Depends(_asked)]
+Around = Annotated[Asked, Depends(_asked_by())]
+"""For reading, and for what has rules of its own about who may."""
+Submitting = Annotated[Asked, Depends(_asked_by(*SUBMIT))]
+Operating = Annotated[Asked, Depends(_asked_by(*OPERATE))]
 TaskId = Annotated[str, Depends(_task_id)]
 OperationId = Annotated[str, Depends(_operation_id)]
+ApprovalId = Annotated[str, Depends(_approval_id)]
 
 
 def answer(body: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -83,17 +105,15 @@ async def hold(asked: Asked, view: TaskView, seconds: int | None) -> TaskView:
 EVERY_ROUTE = ("unauthorized", "forbidden", "invalid_request", "internal_error", "store_unavailable")
 
 
-def refusals(*codes: str) -> dict[int | str, dict[str, Any]]:
-    """Describe in OpenAPI which problems a route answers with, besides what every route may."""
+PUBLIC_ROUTE = tuple(code for code in EVERY_ROUTE if code not in ("unauthorized", "forbidden"))
+"""What routes may that take no key."""
+
+
+def refusals(*codes: str, public: bool = False) -> dict[int | str, dict[str, Any]]:
+    """Describe in OpenAPI which problems a route answers with, besides what every route may. public: it takes
+    no key."""
     described: dict[int | str, dict[str, Any]] = {}
-    for code in (
-        "unauthorized",
-        "forbidden",
-        "invalid_request",
-        "internal_error",
-        "store_unavailable",
-        *codes,
-    ):
+    for code in (*(PUBLIC_ROUTE if public else EVERY_ROUTE), *codes):
         status, title = PROBLEMS[code]
         entry = described.setdefault(
             status,

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Response
 from outlast.core import ids
 from outlast.server.problem import Refused
 from outlast.server.reading import StrictRoute
-from outlast.server.routes.asked import Around, answer, refusals
+from outlast.server.routes.asked import Around, Operating, answer, refusals
 from outlast.server.schemas.control import (
     AuditPage,
     NewPause,
@@ -18,7 +18,7 @@ from outlast.server.schemas.control import (
     decision_body,
     pause_body,
 )
-from outlast.server.schemas.fields import ShortText
+from outlast.server.schemas.fields import BY, ShortText
 from outlast.views import PauseView
 
 router = APIRouter(route_class=StrictRoute, tags=["control"])
@@ -53,25 +53,25 @@ async def read_pause(asked: Around, scope: Scope) -> Response:
 @router.put(
     "/pauses/{scope:path}",
     response_model=Pause,
-    responses=refusals("bad_json", "body_too_large", "unsupported_media_type"),
+    responses=refusals("bad_json", "body_too_large", "unsupported_media_type", "not_allowed"),
 )
-async def set_pause(body: NewPause, asked: Around, scope: Scope) -> Response:
+async def set_pause(body: NewPause, asked: Operating, scope: Scope) -> Response:
     """Stop the tenant's new calls of a scope, from the next one on; what is under way goes on."""
     tenant = asked.caller.tenant
-    await asked.app.pauses.set(scope, reason=body.reason, by=body.by or asked.caller.name, tenant=tenant)
+    await asked.app.pauses.set(scope, reason=body.reason, by=asked.caller.named(body.by), tenant=tenant)
     return answer(pause_body(await _standing(asked, scope), tenant))
 
 
-@router.delete("/pauses/{scope:path}", status_code=204, responses=refusals("not_found"))
+@router.delete("/pauses/{scope:path}", status_code=204, responses=refusals("not_found", "not_allowed"))
 async def clear_pause(
-    asked: Around,
+    asked: Operating,
     scope: Scope,
     reason: Annotated[ShortText, Query(description="Why; kept in the audit trail.")],
-    by: Annotated[ShortText | None, Query(description="Who says so; the caller's key by default.")] = None,
+    by: Annotated[ShortText | None, Query(description=BY)] = None,
 ) -> Response:
     """Take the tenant's switch back; a switch for everybody is an operator's, and stays."""
     stood = await asked.app.pauses.clear(
-        scope, reason=reason, by=by or asked.caller.name, tenant=asked.caller.tenant
+        scope, reason=reason, by=asked.caller.named(by), tenant=asked.caller.tenant
     )
     if not stood:
         raise Refused("not_found", f"no switch of this tenant stands for {scope!r}")

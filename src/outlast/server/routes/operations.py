@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from outlast.errors import SettlementConflict
 from outlast.server.problem import Refused, pointing
 from outlast.server.reading import StrictRoute
-from outlast.server.routes.asked import Around, OperationId, answer, refusals
+from outlast.server.routes.asked import Around, Operating, OperationId, answer, refusals
 from outlast.server.schemas.operations import (
     NewSettlement,
     Operation,
@@ -100,11 +100,12 @@ async def read_operation(asked: Around, operation: OperationId) -> Response:
         "bad_json",
         "body_too_large",
         "unsupported_media_type",
+        "not_allowed",
         "operation_not_found",
         "settlement_conflict",
     ),
 )
-async def settle_operation(body: NewSettlement, asked: Around, operation: OperationId) -> Response:
+async def settle_operation(body: NewSettlement, asked: Operating, operation: OperationId) -> Response:
     """Record what a person knows of an unknown outcome; the task goes on.
 
     A conflict answers with the operation as it is recorded.
@@ -115,7 +116,7 @@ async def settle_operation(body: NewSettlement, asked: Around, operation: Operat
                 operation,
                 body.verdict,
                 reason=body.reason,
-                by=body.by or asked.caller.name,
+                by=asked.caller.named(body.by),
                 result=body.result,
                 turn=body.turn,
                 forced=body.forced,

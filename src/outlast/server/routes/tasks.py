@@ -1,20 +1,33 @@
-"""Tasks: submit, list, read, wait, follow."""
+"""Tasks: submit, list, read, wait, follow, signal, cancel."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Body, Header, Path, Query, Request, Response
 
+from outlast.errors import TaskEnded
 from outlast.server import reading
-from outlast.server.problem import pointing
-from outlast.server.routes.asked import WAIT, Around, TaskId, answer, hold, reads, refusals
-from outlast.server.schemas.fields import Name, TaskStateName
+from outlast.server.problem import Refused, pointing
+from outlast.server.routes.asked import (
+    WAIT,
+    Around,
+    Operating,
+    Submitting,
+    TaskId,
+    answer,
+    hold,
+    reads,
+    refusals,
+)
+from outlast.server.schemas.fields import NAME_SCHEMA, Name, TaskStateName
 from outlast.server.schemas.operations import OperationPage, operation_body
 from outlast.server.schemas.tasks import (
     AttemptPage,
     EventPage,
+    NewCancel,
     NewTask,
+    SignalStored,
     Task,
     TaskPage,
     TaskResult,
@@ -69,7 +82,9 @@ def _described(text: str) -> dict[str, Any]:
                 "Idempotent-Replayed": _described("`true` when this is the first task of the same key."),
             },
         },
-        **refusals("bad_json", "body_too_large", "unsupported_media_type", "idempotency_conflict"),
+        **refusals(
+            "bad_json", "body_too_large", "unsupported_media_type", "not_allowed", "idempotency_conflict"
+        ),
     },
     openapi_extra=reads(
         Idempotency_Key="1 to 255 characters, bare or as a structured field string (RFC 9651).",
@@ -77,7 +92,7 @@ def _described(text: str) -> dict[str, Any]:
         traceparent="W3C Trace Context; goes with the task.",
     ),
 )
-async def submit_task(body: NewTask, request: Request, asked: Around) -> Response:
+async def submit_task(body: NewTask, request: Request, asked: Submitting) -> Response:
     """Accept a task: when this answers, it is stored.
 
     The same Idempotency-Key with the same request answers the first task; with another request it is refused.
@@ -114,6 +129,9 @@ async def list_tasks(
     asked: Around,
     state: Annotated[TaskStateName | None, Query(description="Only tasks in this state.")] = None,
     agent: Annotated[Name | None, Query(description="Only tasks of this agent.")] = None,
+    parent: Annotated[
+        str | None, Query(description="Only children of this task.", pattern=r"^task_[0-9a-z]{26}$")
+    ] = None,
     before: Annotated[
         str | None,
         Query(description="Below this task: `next` of the page before.", pattern=r"^task_[0-9a-z]{26}$"),
@@ -122,7 +140,7 @@ async def list_tasks(
 ) -> Response:
     """List the tenant's tasks, newest first."""
     views = await asked.app.list(
-        tenant=asked.caller.tenant, state=state, agent=agent, before=before, limit=limit
+        tenant=asked.caller.tenant, state=state, agent=agent, parent=parent, before=before, limit=limit
     )
     following = views[-1].id if len(views) == limit else None
     return answer({"items": [summary_body(view, asked.root) for view in views], "next": following})
@@ -216,6 +234,66 @@ async def list_task_operations(asked: Around, task: TaskId) -> Response:
     await asked.app.get(task, tenant=asked.caller.tenant)
     operations = await asked.app.operations.list(task=task, tenant=asked.caller.tenant, limit=MAX_LEDGER)
     return answer({"items": [operation_body(each, asked.root) for each in operations], "next": None})
+
+
+@router.post(
+    "/tasks/{task}/cancel",
+    response_model=Task,
+    responses={
+        200: {"description": "It is cancelled, now or since before"},
+        202: {"model": Task, "description": "It runs, begins nothing new, and ends as cancelled"},
+        **refusals(
+            *("bad_json", "body_too_large", "unsupported_media_type"),
+            *("not_allowed", "task_not_found", "task_ended"),
+        ),
+    },
+)
+async def cancel_task(body: NewCancel, asked: Operating, task: TaskId) -> Response:
+    """Cancel a task: what is answered agrees with how it ends.
+
+    Cancelling twice is no error. A task that ended otherwise answers 409 with its end.
+    """
+    tenant = asked.caller.tenant
+    try:
+        reply = await asked.app.cancel(task, reason=body.reason, by=asked.caller.name, tenant=tenant)
+    except TaskEnded as ended:
+        view = await asked.app.get(task, tenant=tenant)
+        raise Refused(ended.code, str(ended), state=ended.state, task=task_body(view, asked.root)) from None
+    view = await asked.app.get(task, tenant=tenant)
+    return answer(
+        task_body(view, asked.root), 202 if reply.kind == "requested" else 200, _state_headers(view, None)
+    )
+
+
+@router.post(
+    "/tasks/{task}/signals/{name:path}",
+    status_code=202,
+    response_model=SignalStored,
+    responses={
+        202: {
+            "description": "The signal is stored",
+            "headers": {"Idempotent-Replayed": _described("`true` when it was sent before, with this key.")},
+        },
+        **refusals(
+            *("bad_json", "body_too_large", "unsupported_media_type", "not_allowed"),
+            *("task_not_found", "task_ended", "signal_conflict", "inbox_full"),
+        ),
+    },
+    openapi_extra=reads(Idempotency_Key="1 to 255 characters; a repeat with the same data is stored once."),
+)
+async def send_signal(
+    request: Request,
+    asked: Submitting,
+    task: TaskId,
+    name: Annotated[str, Path(pattern=NAME_SCHEMA["pattern"], description="What a wait asks for.")],
+    data: Annotated[Any, Body(description="The data: any JSON value.")] = None,
+) -> Response:
+    """Send a task a signal: when this answers, it is stored, whether the task waits for it yet or not."""
+    posted = await asked.app.signal(
+        task, name, data, key=reading.idempotency_key(request), tenant=asked.caller.tenant
+    )
+    headers = {"Idempotent-Replayed": "true"} if posted.kind == "replayed" else {}
+    return answer({"task": task, "name": name, "number": posted.number}, 202, headers)
 
 
 def _state_headers(view: TaskView, wait: int | None) -> dict[str, str]:

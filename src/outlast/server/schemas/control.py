@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from outlast.server.schemas.fields import Body, ShortText, written
+from outlast.server.schemas.fields import BY, Body, ShortText, written
 from outlast.views import AuditView, PauseView
 
 
@@ -15,7 +15,7 @@ class NewPause(Body):
     """Why calls are to stop."""
 
     reason: Annotated[ShortText, Field(description="Why; kept in the audit trail.")]
-    by: Annotated[ShortText | None, Field(description="Who says so; the caller's key by default.")] = None
+    by: Annotated[ShortText | None, Field(description=BY)] = None
 
 
 class Pause(BaseModel):
@@ -41,7 +41,9 @@ class Decision(BaseModel):
     number: int
     at: datetime
     who: str
-    what: Annotated[str, Field(description="`settle:<verdict>`, `pause:<scope>` or `resume:<scope>`.")]
+    what: Annotated[
+        str, Field(description="Such as `settle:<verdict>`, `pause:<scope>`, `cancel` or `approve`.")
+    ]
     subject: str
     reason: str
     data: Any

@@ -6,11 +6,20 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+)
 
 from outlast.core import ids
 from outlast.core.durations import microseconds
 from outlast.errors import InvalidRequest
+from outlast.posting import MAX_REASON
 
 TaskStateName = Literal["queued", "running", "waiting", "succeeded", "failed", "cancelled"]
 NAME_SCHEMA = {
@@ -19,6 +28,8 @@ NAME_SCHEMA = {
     "maxLength": ids.MAX_NAME_CHARS,
     "pattern": "^[A-Za-z0-9_.:/-]+$",
 }
+BY = "Who says so; believed on this machine without keys, else it is whose key it is."
+"""What a name in a body counts for."""
 TEXT_SCHEMA = {"type": "string", "minLength": 1, "maxLength": ids.MAX_KEY_CHARS}
 
 
@@ -57,6 +68,8 @@ Name = Annotated[
     Any, AfterValidator(checked(lambda value: ids.check_name(value, "it"))), WithJsonSchema(NAME_SCHEMA)
 ]
 """The name of an agent, pool or version."""
+Reason = Annotated[str, Field(strict=True, max_length=MAX_REASON)]
+"""Why somebody does something; may be empty."""
 ShortText = Annotated[
     Any, AfterValidator(checked(lambda value: ids.check_key(value, "it"))), WithJsonSchema(TEXT_SCHEMA)
 ]

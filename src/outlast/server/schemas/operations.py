@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from outlast.ledger import PlanView
 from outlast.ledger import ToolStats as Stats
-from outlast.server.schemas.fields import Body, ShortText, written
+from outlast.server.schemas.fields import BY, Body, ShortText, written
 from outlast.server.schemas.tasks import Event, task_path
 from outlast.views import EvidenceView, OperationView, QueueView
 
@@ -23,7 +23,7 @@ class NewSettlement(Body):
         Field(description="`send_again` repeats the call under the same key."),
     ]
     reason: Annotated[ShortText, Field(description="Why; kept as evidence.")]
-    by: Annotated[ShortText | None, Field(description="Who says so; the caller's key by default.")] = None
+    by: Annotated[ShortText | None, Field(description=BY)] = None
     result: Annotated[Any, Field(description="What the agent is to see of the call, when it happened.")] = (
         None
     )

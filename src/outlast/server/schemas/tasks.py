@@ -7,7 +7,16 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, Field
 
-from outlast.server.schemas.fields import Body, Instant, Length, Name, ShortText, TaskStateName, written
+from outlast.server.schemas.fields import (
+    Body,
+    Instant,
+    Length,
+    Name,
+    Reason,
+    ShortText,
+    TaskStateName,
+    written,
+)
 from outlast.views import AttemptView, EventView, TaskView
 
 
@@ -28,6 +37,20 @@ class NewTask(Body):
     version: Annotated[Name | None, Field(description="A version of the agent to bind to.")] = None
 
 
+class NewCancel(Body):
+    """Why a task is to end."""
+
+    reason: Annotated[Reason, Field(description="Why; kept in the audit trail and in the task's error.")] = ""
+
+
+class SignalStored(BaseModel):
+    """A signal as it was accepted."""
+
+    task: str
+    name: str
+    number: Annotated[int, Field(description="Its place in the task's inbox.")]
+
+
 class Failure(BaseModel):
     """Why something did not succeed."""
 
@@ -43,6 +66,8 @@ class TaskLinks(BaseModel):
     result: str
     attempts: str
     operations: str
+    approvals: str
+    cancel: str
 
 
 class TaskSummary(BaseModel):
@@ -66,6 +91,10 @@ class TaskSummary(BaseModel):
     key: Annotated[str | None, Field(description="The idempotency key that it was submitted with.")]
     user: str | None
     error: Failure | None
+    cancelling: Annotated[bool, Field(description="It is to end as cancelled; nothing new begins.")]
+    parent: Annotated[str | None, Field(description="The task that it is a child of.")]
+    children: Annotated[int, Field(description="Children that it has started.")]
+    asks: Annotated[int, Field(description="Questions to people that are open.")]
     submitted_at: datetime
     ended_at: datetime | None
     deadline_at: datetime | None
@@ -164,6 +193,10 @@ def summary_body(view: TaskView, root: str) -> dict[str, Any]:
         "key": view.key,
         "user": view.user,
         "error": view.error,
+        "cancelling": view.cancelling,
+        "parent": view.parent,
+        "children": view.children,
+        "asks": view.asks,
         "submitted_at": written(view.submitted_at),
         "ended_at": written(view.ended_at),
         "deadline_at": written(view.deadline_at),
@@ -173,6 +206,8 @@ def summary_body(view: TaskView, root: str) -> dict[str, Any]:
             "result": f"{here}/result",
             "attempts": f"{here}/attempts",
             "operations": f"{here}/operations",
+            "approvals": f"{root}/v1/approvals?task={view.id}",
+            "cancel": f"{here}/cancel",
         },
     }
 
