@@ -525,7 +525,7 @@ async def test_what_is_left_to_a_person_stays_with_one_whoever_runs_its_task(
     )
     async with asyncio.timeout(PATIENCE_S):
         async for event in handle.events(after=view.last_event):
-            if event.kind == "task.waiting":
+            if event.kind == "task.waiting" and event.data["reason"] == "reconciliation":
                 break
     assert (await handle.get()).attempts == view.attempts + 1
     assert await house.place(name) == before

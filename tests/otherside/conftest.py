@@ -37,6 +37,11 @@ async def shelf(url: str) -> AsyncIterator[Shelf]:
     await made.close()
 
 
+async def a_moment() -> None:
+    """Let the databases' clocks go on: SQLite's goes in milliseconds."""
+    await asyncio.sleep(0.003)
+
+
 async def somebody_waits(url: str) -> None:
     """Wait until a backend of a PostgreSQL database waits for a lock."""
     watcher = await asyncpg.connect(url)

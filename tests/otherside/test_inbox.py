@@ -10,7 +10,7 @@ from typing import Any
 import apsw
 import asyncpg
 import pytest
-from tests.otherside.conftest import somebody_waits
+from tests.otherside.conftest import a_moment, somebody_waits
 
 from outlast.errors import Busy, ConfigurationError, InvalidKey, SchemaOutdated
 from outlast.otherside import inbox
@@ -117,6 +117,7 @@ async def test_sweeping_forgets_old_events(two: tuple[Consumer, Consumer]) -> No
     one, _ = two
     await one.consume("evt-1")
     assert await inbox.sweep(one.connection) == 0
+    await a_moment()
     assert await inbox.sweep(one.connection, keep="1us") == 1
     assert await one.consume("evt-1") is True
 

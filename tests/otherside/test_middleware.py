@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx2
 import pytest
+from tests.otherside.conftest import a_moment
 
 from outlast.errors import StoreUnavailable
 from outlast.otherside import IdempotencyMiddleware, shelf_for
@@ -258,7 +259,8 @@ async def test_a_twin_is_told_to_come_again_or_waits(make: Make, tickets: Ticket
     assert code(twin) == (409, "in_flight")
     assert twin.headers["retry-after"] == "1"
     # No longer than its own sender waits.
-    assert code(await post(patient, headers={"Outlast-Deadline": "50"})) == (409, "in_flight")
+    async with asyncio.timeout(10):
+        assert code(await post(patient, headers={"Outlast-Deadline": "50"})) == (409, "in_flight")
     assert code(await post(patient, json={"invoice": 2})) == (422, "idempotency_conflict")
     waiting = asyncio.create_task(post(patient))
     tickets.door.set()
@@ -460,8 +462,21 @@ async def test_of_many_epochs_at_once_none_is_admitted_after_a_higher_one(
 async def test_a_key_that_comes_after_its_retention_is_a_new_one(make: Make, tickets: Tickets) -> None:
     client = make(retention="1us")
     assert (await post(client)).status_code == 201
+    await a_moment()
     assert (await post(client, json={"invoice": 2})).status_code == 201
     assert [run["told"]["takeover"] for run in tickets.runs] == [0, 0]
+
+
+async def test_a_key_that_is_worked_under_is_nobody_elses_however_old(make: Make, tickets: Tickets) -> None:
+    client = make(retention="1us")
+    tickets.door.clear()
+    first = asyncio.create_task(post(client))
+    await tickets.began.wait()
+    await a_moment()
+    assert code(await post(client)) == (409, "in_flight")
+    tickets.door.set()
+    assert (await first).status_code == 201
+    assert len(tickets.runs) == 1
 
 
 async def test_sweeping_forgets_what_was_kept_for_its_time_and_nothing_else(
@@ -475,6 +490,7 @@ async def test_sweeping_forgets_what_was_kept_for_its_time_and_nothing_else(
     tickets.began.clear()
     working = asyncio.create_task(post(short, "working"))
     await tickets.began.wait()
+    await a_moment()
     assert await shelf.sweep() == 10
     assert await shelf.sweep() == 0
     tickets.door.set()
@@ -486,6 +502,8 @@ async def test_sweeping_forgets_what_was_kept_for_its_time_and_nothing_else(
 async def test_a_process_sweeps_by_itself(make: Make, shelf: Shelf, tickets: Tickets) -> None:
     client = make(retention="1us", sweep="1us")
     await post(client)
+    await a_moment()
+    await post(client, "op-2")
     await client._transport.app.drain()  # type: ignore[attr-defined]
     assert await shelf.look(KeyHold(scope="", key="op-1", holder="")) is None
 

@@ -12,6 +12,11 @@ import httpx2
 import pytest
 from tests.otherside.conftest import Services
 
+from outlast import clock
+from outlast.errors import Rejected
+from outlast.tools.call import ToolCall
+from outlast.tools.http import make_client
+
 KEY = {"Idempotency-Key": "op-1"}
 
 
@@ -76,7 +81,7 @@ async def test_a_first_that_is_killed_is_taken_over_when_its_lease_is_over(servi
 
 async def test_nobody_takes_over_while_the_lease_is_renewed(services: Services) -> None:
     (process, one), (_, other) = await asyncio.gather(
-        services.start("slow", lease="1s"), services.start("waiting", lease="1s", wait="2500ms")
+        services.start("slow", lease="2s"), services.start("waiting", lease="2s", wait="5s")
     )
     first = asyncio.create_task(post(one, hold="door"))
     await process.says("began")
@@ -105,6 +110,29 @@ async def test_a_first_that_was_frozen_and_thaws_writes_nothing(services: Servic
     again = await post(other, freeze_first=True)
     assert again.content == answer.content
     assert [line["takeover"] for line in services.did("acted")] == [1, 0]
+
+
+async def test_call_http_and_the_middleware_understand_each_other(services: Services) -> None:
+    _, client = await services.start()
+    url = str(client.base_url.join("/tickets"))
+    async with make_client(trust_env=False) as sender:
+
+        async def send(epoch: int, key: str = "task_1:act-1") -> httpx2.Response:
+            call = ToolCall(
+                idempotency_key=key, task="task_1", tenant="acme", epoch=epoch, attempt=1,
+                deadline=clock.monotonic() + 20, client=lambda: sender,
+            )  # fmt: skip
+            return await call.http.post(url, json={})
+
+        first, again = await send(1), await send(2)
+        assert first.json() == again.json()
+        assert again.headers["idempotent-replayed"] == "true"
+        # A worker that lost its task, whichever of its calls this is.
+        with pytest.raises(Rejected, match="409"):
+            await send(1)
+        with pytest.raises(Rejected, match="409"):
+            await send(1, "task_1:act-2")
+    assert len(services.did("began")) == 1
 
 
 async def test_a_client_that_goes_away_leaves_a_whole_answer_behind(services: Services) -> None:

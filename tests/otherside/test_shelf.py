@@ -82,7 +82,7 @@ async def test_of_many_that_take_over_one_does(shelf: Shelf, url: str) -> None:
     other = shelf_for(url)
     for round in range(5):
         key = f"op-{round}"
-        await shelf.claim(wanting("first", lease_us=1, key=key))
+        await shelf.claim(wanting("first", lease_us=0, key=key))
         verdicts = await asyncio.gather(
             *((shelf, other)[n % 2].claim(wanting(f"heir-{n}", key=key)) for n in range(24))
         )
@@ -92,7 +92,7 @@ async def test_of_many_that_take_over_one_does(shelf: Shelf, url: str) -> None:
 
 
 async def test_who_was_taken_over_changes_nothing(shelf: Shelf) -> None:
-    await shelf.claim(wanting("first", lease_us=1))
+    await shelf.claim(wanting("first", lease_us=0))
     assert (await shelf.claim(wanting("heir"))).takeovers == 1
     assert await shelf.renew([hold("first"), hold("heir")], HOUR) == [False, True]
     assert await shelf.answer(hold("first"), ANSWER) is False
@@ -105,8 +105,8 @@ async def test_who_was_taken_over_changes_nothing(shelf: Shelf) -> None:
 
 
 async def test_a_renewal_keeps_others_away(shelf: Shelf) -> None:
-    await shelf.claim(wanting("first", lease_us=1))
-    await shelf.claim(wanting("second", lease_us=1, key="op-2"))
+    await shelf.claim(wanting("first", lease_us=0))
+    await shelf.claim(wanting("second", lease_us=0, key="op-2"))
     assert await shelf.renew([hold("first"), hold("second", "op-2"), hold("x", "op-3")], HOUR) == [
         True,
         True,
@@ -116,7 +116,7 @@ async def test_a_renewal_keeps_others_away(shelf: Shelf) -> None:
 
 
 async def test_a_handler_can_make_sure_that_nobody_took_over(shelf: Shelf, url: str) -> None:
-    await shelf.claim(wanting("first", lease_us=1))
+    await shelf.claim(wanting("first", lease_us=0))
     first = Claim(shelf, hold("first"), takeover=0, epoch=None)
     async with transaction(url) as connection:
         # Nobody has, although its lease has run out.
@@ -129,7 +129,7 @@ async def test_a_handler_can_make_sure_that_nobody_took_over(shelf: Shelf, url: 
 
 
 async def test_nobody_takes_over_while_a_confirmed_transaction_is_open(shelf: Shelf, url: str) -> None:
-    await shelf.claim(wanting("first", lease_us=1))
+    await shelf.claim(wanting("first", lease_us=0))
     await shelf.claim(wanting("bystander", key="op-2"))
     async with transaction(url) as connection:
         await Claim(shelf, hold("first"), takeover=0, epoch=None).confirm(connection)
