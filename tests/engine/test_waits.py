@@ -73,7 +73,9 @@ async def test_a_signal_in_the_very_moment_of_suspending_is_not_lost(house: Hous
     flush, sent = house.store.flush, []
 
     async def flush_after_a_signal(batch: Batch, **options: int | None) -> list[Flushed]:
-        if not sent and any(isinstance(entry, EndAttempt) for write in batch.writes for entry in write.entries):
+        if not sent and any(
+            isinstance(entry, EndAttempt) for write in batch.writes for entry in write.entries
+        ):
             # The run has decided to suspend, and has not heard of this.
             sent.append(await handle.signal("paid", 3))
         return await flush(batch, **options)
