@@ -47,6 +47,31 @@ async def test_a_switch_counts_from_the_next_batch_of_its_own_group_on(
     assert (first.refusals, second.refusals, stood, third.refusals) == ((), ((0, "paused"),), True, ())
 
 
+async def test_the_first_rule_of_a_group_counts_from_the_next_batch_on(
+    scene: Scene, store: SqliteStore
+) -> None:
+    """Whoever looked before it came saw none."""
+    claimed = await scene.running()
+
+    def intents(writer: str) -> Batch:
+        return scene.batch(scene.writes(claimed, scene.intent(name="pay")), writer=writer)
+
+    async with gathered(store):
+        tasks = [
+            asyncio.ensure_future(work)
+            for work in (
+                store.flush(intents("wr_1"), now=scene.now),
+                store.put_rule(scene.rule("pay"), now=scene.now),
+                store.flush(intents("wr_2"), now=scene.now),
+                store.withdraw_rule(claimed.tenant, 1, "person:ann", "enough", now=scene.now),
+                store.flush(intents("wr_3"), now=scene.now),
+            )
+        ]
+    [first], number, [second], stood, [third] = await asyncio.gather(*tasks)
+    assert (first.refusals, number, second.refusals) == ((), 1, ((0, "rules_changed"),))
+    assert (stood, third.refusals) == (True, ())
+
+
 async def test_the_first_business_key_of_a_group_follows_its_outcome_in_it(
     scene: Scene, store: SqliteStore
 ) -> None:

@@ -12,7 +12,8 @@ Clock: SQLite's, read once a transaction, after the lock was taken.
 
 What is fenced: ``flush`` compares the head's epoch and state before any entry of a task is written;
 ``claim``, ``settle`` and ``sweep`` read and write heads in one transaction, which nothing can come between.
-Triggers guard the same ground again.
+What is posted from outside (signals, decisions, cancels, children's ends) needs no lease: it is judged by the
+head, under the writer's lock. Triggers guard the same ground again.
 
 Failure by failure: the lock is not to be had for 30 s, the disk is full, the file cannot be read or written:
 StoreUnavailable, nothing was written, and the next verb tries anew. The process dies: the transaction under

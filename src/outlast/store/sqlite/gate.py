@@ -104,16 +104,13 @@ def _against(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
         if wait is not None and wait[0] > head.at:
             return f"held {wait[0] - head.at}"
     consent = entry.consent
-    if (consent is not None or rules.any_rules(tx)) and not rules.agrees(
-        tx, head.tenant, entry.name, consent
-    ):
+    if consent is not None:
+        if not rules.agrees(tx, head.tenant, entry.name, consent):
+            return "rules_changed"
+        if consent.approval is not None and not approving.covers(tx, head, entry, consent):
+            return "no_approval"
+    elif rules.any_rules(tx) and not rules.agrees(tx, head.tenant, entry.name, None):
         return "rules_changed"
-    if (
-        consent is not None
-        and consent.approval is not None
-        and not approving.covers(tx, head, entry, consent)
-    ):
-        return "no_approval"
     if entry.business is None:
         return None
     operation = (head.tenant, head.task, entry.key)
