@@ -80,6 +80,15 @@ class Desk:
         async def correspond(task: TaskContext, to: str) -> Any:
             return await task.call(send_letter, to=to)
 
+        @app.agent
+        async def listen(task: TaskContext, times: int) -> list[Any]:
+            return [await task.wait("word") for _ in range(times)]
+
+        @app.agent
+        async def parent(task: TaskContext, count: int) -> list[Any]:
+            children = [task.spawn(echo, {"value": number}) for number in range(count)]
+            return [await child.result() for child in children]
+
     @staticmethod
     def client_of(api: FastAPI, **headers: str) -> httpx2.AsyncClient:
         """Make a client that calls an API in process, as a program on this machine would."""

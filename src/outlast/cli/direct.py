@@ -4,18 +4,29 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from outlast.app import Outlast
 from outlast.cli import options
 from outlast.core import ids
-from outlast.errors import InvalidKey, OperationNotFound, TaskNotFound
+from outlast.errors import ApprovalNotFound, InvalidKey, OperationNotFound, TaskNotFound
+from outlast.settings import Settings
 
 
 @asynccontextmanager
 async def database(database_url: str | None) -> AsyncIterator[Outlast]:
     """Open the database that a command was told of."""
-    async with Outlast("cli", database_url=options.choose_database(database_url)) as app:
+    url = options.choose_database(database_url)
+    async with Outlast("cli", database_url=url, secret=_kept_secret()) as app:
         yield app
+
+
+def _kept_secret() -> str | None:
+    """Answer the secret that ``outlast dev`` keeps in this folder, where no other is set."""
+    kept = Path(".outlast", "secret")
+    if Settings().secret.get_secret_value() or not kept.is_file():
+        return None
+    return kept.read_text().strip()
 
 
 def task_id(text: str) -> str:
@@ -36,3 +47,11 @@ def operation_id(text: str) -> str:
     except InvalidKey:
         raise OperationNotFound(f"no operation {text[:100]!r}") from None
     return text
+
+
+def approval_id(text: str) -> str:
+    """Take an approval's id. Raises ApprovalNotFound for what cannot be one."""
+    try:
+        return ids.check_approval_id(text)
+    except InvalidKey:
+        raise ApprovalNotFound(f"no approval {text[:100]!r}") from None

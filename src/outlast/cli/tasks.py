@@ -1,10 +1,10 @@
-"""``outlast tasks``: look at tasks, follow one, submit one."""
+"""``outlast tasks``: look at tasks, follow one, submit one, send it a signal, cancel it."""
 
 from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 import typer
 
@@ -17,9 +17,14 @@ from outlast.core import ids
 from outlast.errors import InvalidInput, InvalidKey, InvalidRequest
 from outlast.views import EventView, TaskView
 
-app = typer.Typer(no_args_is_help=True, help="Look at tasks, follow one, submit one.")
+app = typer.Typer(no_args_is_help=True, help="Look at tasks, follow one, submit, signal and cancel one.")
 
 State = Literal["queued", "running", "waiting", "succeeded", "failed", "cancelled"]
+CANCELLED: Final = {
+    "cancelled": "cancelled",
+    "already": "cancelled before",
+    "requested": "it runs, begins nothing new, and ends as cancelled",
+}
 TaskId = Annotated[str, typer.Argument(metavar="TASK", help="A task's id.")]
 
 
@@ -28,6 +33,7 @@ TaskId = Annotated[str, typer.Argument(metavar="TASK", help="A task's id.")]
 async def list_tasks(
     state: Annotated[State | None, typer.Option(help="Only tasks in this state.")] = None,
     agent: Annotated[str | None, typer.Option(help="Only tasks of this agent.")] = None,
+    parent: Annotated[str | None, typer.Option(help="Only children of this task.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1_000, help="At most so many.")] = 50,
     before: Annotated[str | None, typer.Option(help="Below this task's id, for the next page.")] = None,
     tenant: options.Tenant = "default",
@@ -44,7 +50,14 @@ async def list_tasks(
     if before is not None and ids.parse_id(before).prefix != ids.TASK:
         raise InvalidKey("--before takes a task's id")
     async with database(database_url) as outlast:
-        views = await outlast.list(tenant=tenant, state=state, agent=agent, before=before, limit=limit)
+        views = await outlast.list(
+            tenant=tenant,
+            state=state,
+            agent=agent,
+            parent=None if parent is None else task_id(parent),
+            before=before,
+            limit=limit,
+        )
     following = views[-1].id if len(views) == limit else None
     if as_json:
         say_json({"items": views, "next": following})
@@ -187,13 +200,73 @@ async def submit_task(
     return FAILED if wait and view.state != "succeeded" else OK
 
 
-def _input(text: str) -> Any:
+@app.command("cancel")
+@command
+async def cancel_task(
+    task: TaskId,
+    reason: Annotated[str, typer.Option(help="Why; kept in the audit trail and in the task's error.")] = "",
+    by: Annotated[str | None, typer.Option(help="Who wants it; you by default.")] = None,
+    tenant: options.Tenant = "default",
+    database_url: options.DatabaseUrl = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Cancel a task; cancelling twice is no error, and one that ended otherwise is a conflict (4).
+
+    Example: outlast tasks cancel task_01jz8f5s9ve5ptq3mwr7n1k2bd --reason "not needed any more"
+    """
+    task_id(task)
+    ids.check_name(tenant, "tenant")
+    async with database(database_url) as outlast:
+        reply = await outlast.cancel(task, reason=reason, by=by or options.whoami(), tenant=tenant)
+        view = await outlast.get(task, tenant=tenant)
+    if as_json:
+        say_json({"cancel": reply.kind, "task": view})
+    else:
+        say(CANCELLED[reply.kind])
+
+
+@app.command("signal")
+@command
+async def send_signal(
+    task: TaskId,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the task waits for.")],
+    data: Annotated[
+        str, typer.Option("--data", "-d", help="The signal's data as JSON; - reads it from stdin.")
+    ] = "null",
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency key: the same data under it is stored once.")
+    ] = None,
+    tenant: options.Tenant = "default",
+    database_url: options.DatabaseUrl = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Send a task a signal; it is kept, whether the task waits for it yet or not.
+
+    Example: outlast tasks signal task_01jz8f5s9ve5ptq3mwr7n1k2bd paid --data '{"amount": "118.50"}' --key p-1
+    """
+    task_id(task)
+    ids.check_name(tenant, "tenant")
+    given = _json(data, "--data")
+    async with database(database_url) as outlast:
+        posted = await outlast.signal(task, name, given, key=key, tenant=tenant)
+    replayed = posted.kind == "replayed"
+    if as_json:
+        say_json({"signal": {"task": task, "name": name, "number": posted.number}, "replayed": replayed})
+    else:
+        say(f"{name} is stored" + (" (as before)" if replayed else ""))
+
+
+def _json(text: str, option: str) -> Any:
     if text == "-":
         text = sys.stdin.read()
     try:
-        given = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"--input is not JSON: {error}") from None
+        raise InvalidInput(f"{option} is not JSON: {error}") from None
+
+
+def _input(text: str) -> Any:
+    given = _json(text, "--input")
     if not isinstance(given, dict):
         raise InvalidRequest("--input is a JSON object: the agent's parameters by name")
     return given
@@ -205,7 +278,10 @@ def _say_task(view: TaskView) -> None:
         [
             ("task", view.id),
             ("agent", f"{view.agent}@{view.version}" if view.version else view.agent),
-            ("state", view.state + waits),
+            ("state", view.state + waits + (", to be cancelled" if view.cancelling else "")),
+            ("parent", view.parent),
+            ("children", view.children or None),
+            ("asks", f"{view.asks} open: outlast approvals list --task {view.id}" if view.asks else None),
             ("attempts", view.attempts),
             ("unknown", view.effects_open or None),
             ("key", view.key),
