@@ -201,8 +201,8 @@ class Run:
         """How to cut, at once, what is under way and changes nothing outside."""
         self.lost: set[str] = set()
         """Calls whose race was won by another branch: they are not tried again."""
-        self.children: dict[str, Any] = {}
-        """Children spawned in this attempt, by operation key; see ``children.Spawned``."""
+        self.family: Any = None
+        """Its children, once it has any; see ``children.Family``."""
         self.promises: dict[str, asyncio.Future[None]] = {}
         """What the agent has begun and an ending waits for: children on their way to be accepted."""
         self.active = 0
