@@ -5,15 +5,18 @@
     │   ├── InvalidKey            an idempotency key, id or name breaks its rules
     │   ├── InvalidInput          the input does not fit the agent's or tool's signature
     │   ├── Unserializable        a value that JSON cannot hold
-    │   └── ValueTooLarge         a value over its documented bound
+    │   ├── ValueTooLarge         a value over its documented bound
+    │   └── InvalidSchedule       a schedule's times or options make no sense
     ├── NotFound                  no such thing in this tenant
     │   ├── TaskNotFound
     │   ├── OperationNotFound
-    │   └── AgentNotFound
+    │   ├── AgentNotFound
+    │   └── ScheduleNotFound
     ├── Conflict                  the request disagrees with what is recorded
     │   ├── IdempotencyConflict   same key, other request
     │   ├── OperationConflict     same operation, other arguments (seen on replay)
-    │   └── SettlementConflict    the operation is not waiting to be settled that way
+    │   ├── SettlementConflict    the operation is not waiting to be settled that way
+    │   └── ScheduleConflict      the schedule is not the revision that was seen
     ├── AmbiguousOperation        a counted name was used where its count is not repeatable
     ├── Unavailable               try again later; nothing is lost
     │   ├── StoreUnavailable      the database cannot be reached
@@ -59,6 +62,7 @@ __all__ = [
     "InvalidInput",
     "InvalidKey",
     "InvalidRequest",
+    "InvalidSchedule",
     "LeaseLost",
     "NotFound",
     "NotSent",
@@ -68,6 +72,8 @@ __all__ = [
     "OutlastError",
     "Rejected",
     "ResultUnstorable",
+    "ScheduleConflict",
+    "ScheduleNotFound",
     "SchemaMismatch",
     "SchemaOutdated",
     "SchemaTooNew",
@@ -134,6 +140,12 @@ class ValueTooLarge(InvalidRequest):
     code = "value_too_large"
 
 
+class InvalidSchedule(InvalidRequest):
+    """A schedule's times or options make no sense."""
+
+    code = "invalid_schedule"
+
+
 class NotFound(OutlastError):
     """No such thing in this tenant."""
 
@@ -156,6 +168,12 @@ class AgentNotFound(NotFound):
     """No agent of that name is registered."""
 
     code = "agent_not_found"
+
+
+class ScheduleNotFound(NotFound):
+    """No schedule of that id in this tenant."""
+
+    code = "schedule_not_found"
 
 
 class Conflict(OutlastError):
@@ -184,6 +202,16 @@ class SettlementConflict(Conflict):
     def __init__(self, message: str, *, state: str = "") -> None:
         super().__init__(message)
         self.state = state
+
+
+class ScheduleConflict(Conflict):
+    """The schedule is not the revision that was seen. ``revision`` is what it is, 0 for none."""
+
+    code = "schedule_conflict"
+
+    def __init__(self, message: str, *, revision: int = 0) -> None:
+        super().__init__(message)
+        self.revision = revision
 
 
 class AmbiguousOperation(OutlastError):

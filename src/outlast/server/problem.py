@@ -19,6 +19,7 @@ from outlast.errors import (
     InvalidInput,
     InvalidRequest,
     OutlastError,
+    ScheduleConflict,
     SettlementConflict,
     Unavailable,
     Unserializable,
@@ -47,10 +48,13 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "invalid_input": (422, "The input does not fit"),
     "unserializable": (422, "A value has no JSON form"),
     "value_too_large": (422, "A value is too large"),
+    "invalid_schedule": (422, "The schedule makes no sense"),
     "agent_not_found": (422, "There is no such agent"),
     "idempotency_conflict": (422, "The idempotency key was used for another request"),
     "task_not_found": (404, "There is no such task"),
     "operation_not_found": (404, "There is no such operation"),
+    "schedule_not_found": (404, "There is no such schedule"),
+    "schedule_conflict": (412, "The schedule is another revision than was seen"),
     "conflict": (409, "It disagrees with what is recorded"),
     "operation_conflict": (409, "The operation is recorded with other arguments"),
     "settlement_conflict": (409, "The operation is not open to this settlement"),
@@ -147,6 +151,8 @@ def _of_outlast(_: Request, error: Exception) -> Response:
         members["errors"] = [{"pointer": error.pointer, "detail": str(error)}]
     if isinstance(error, SettlementConflict):
         members["state"] = error.state
+    if isinstance(error, ScheduleConflict):
+        members["revision"] = error.revision
     return problem(code, str(error), headers=headers, **members)
 
 
