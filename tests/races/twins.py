@@ -47,6 +47,10 @@ FENCED = frozenset(
         "postpone",
         "sweep",
         "confirm_messages",
+        "put_schedule",
+        "set_schedule",
+        "due_schedules",
+        "fire_schedules",
     }
 )
 """Verbs that write what a late comer could spoil: each has stale and blocked twins."""
@@ -70,6 +74,8 @@ UNFENCED = {
     "list_pauses": "reads",
     "read_business_key": "reads",
     "read_audit": "reads",
+    "read_schedule": "reads",
+    "list_schedules": "reads",
     "health": "reads",
     "dump": "reads",
 }

@@ -30,6 +30,7 @@ class Submission:
     deadline_us: how long after acceptance the task must have ended; None for no bound.
     run_at: instant before which it must not start; None for now.
     announce: write an outbox message with the task and one with its end.
+    origin: a JSON object, not empty, whose members the first event's data says as well.
     """
 
     tenant: str
@@ -46,6 +47,7 @@ class Submission:
     run_at: int | None = None
     trace: str | None = None
     announce: bool = False
+    origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,7 @@ TABLES = (
     "timers",
     "results",
     "outbox",
+    "schedules",
     "migrations",
 )
 """Every table that both stores have."""

@@ -8,12 +8,12 @@ select item, lane
 -- Accept tasks; answers the items that are not simply accepted.
 -- name: submit
 select item, kind, task
-  from outlast.submit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15);
+  from outlast.submit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16);
 
 -- Accept tasks with every wait contained in a savepoint.
 -- name: submit_guarded
 select item, kind, task
-  from outlast.submit_guarded($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17);
+  from outlast.submit_guarded($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18);
 
 -- Open or renew a session.
 -- name: renew
