@@ -20,6 +20,7 @@ from outlast.errors import (
     Uncertain,
 )
 from outlast.ledger import Operations, OtherSide, Pauses, PlanView
+from outlast.schedules import ScheduleRequest, Schedules, ScheduleView
 from outlast.submitting import Request
 from outlast.tools.call import ToolCall
 from outlast.views import AttemptView, EventView, EvidenceView, OperationView, TaskView
@@ -45,6 +46,9 @@ __all__ = [
     "Rejected",
     "Request",
     "ResultUnstorable",
+    "ScheduleRequest",
+    "ScheduleView",
+    "Schedules",
     "StepFailed",
     "TaskCancelled",
     "TaskContext",

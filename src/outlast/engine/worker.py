@@ -26,7 +26,7 @@ import orjson
 from outlast import clock, probes, telemetry
 from outlast.engine.context import TaskContext, tool_spec_of
 from outlast.engine.finding import Inquiries
-from outlast.engine.housekeeping import sweeper
+from outlast.engine.housekeeping import schedules, sweeper
 from outlast.engine.housekeeping.settler import Settler
 from outlast.engine.journal import Journal
 from outlast.engine.limits import Limits
@@ -158,6 +158,7 @@ class Worker:
             duties.append(asyncio.create_task(self.session.keep()))
             duties.append(asyncio.create_task(sweeper.keep_sweeping(self.store, self.settings)))
             duties.append(asyncio.create_task(Settler(self).keep()))
+            duties.append(asyncio.create_task(schedules.keep_firing(self.store, self.settings)))
             claiming = asyncio.create_task(self._claim(pools, serves))
             duties.append(claiming)
             done, _ = await asyncio.wait({*duties, journal}, return_when=asyncio.FIRST_COMPLETED)
