@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import outlast
-from outlast.cli import control, demo, dev, drill, migrate, operations, serve, tasks, worker
+from outlast.cli import control, demo, dev, drill, migrate, operations, schedules, serve, tasks, worker
 from outlast.cli.failing import EXIT_HELP
 
 app = typer.Typer(
@@ -39,6 +39,7 @@ for each in (dev.dev, demo.demo, serve.serve, worker.worker, migrate.migrate):
 app.add_typer(drill.app, name="drill")
 app.add_typer(tasks.app, name="tasks")
 app.add_typer(operations.app, name="operations")
+app.add_typer(schedules.app, name="schedules")
 app.add_typer(control.pause, name="pause")
 app.add_typer(control.audit, name="audit")
 

@@ -14,7 +14,7 @@ from outlast.server import problem
 from outlast.server.auth import SCHEME, Keys
 from outlast.server.closing import Closing
 from outlast.server.reading import BodyLimit
-from outlast.server.routes import control, health, operations, tasks
+from outlast.server.routes import control, health, operations, schedules, tasks
 from outlast.settings import Settings
 
 PROBLEM_SCHEMA: dict[str, Any] = {
@@ -86,6 +86,7 @@ def create_app(
     v1.include_router(tasks.router)
     v1.include_router(operations.router)
     v1.include_router(control.router)
+    v1.include_router(schedules.router)
     api.include_router(v1)
     api.include_router(health.router)
     _describe(api)

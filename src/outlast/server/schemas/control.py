@@ -41,7 +41,10 @@ class Decision(BaseModel):
     number: int
     at: datetime
     who: str
-    what: Annotated[str, Field(description="`settle:<verdict>`, `pause:<scope>` or `resume:<scope>`.")]
+    what: Annotated[
+        str,
+        Field(description="`settle:<verdict>`, `pause:<scope>`, `resume:<scope>` or `schedule:<change>`."),
+    ]
     subject: str
     reason: str
     data: Any
