@@ -267,6 +267,36 @@ async def test_what_was_missed_is_made_up_for_by_policy(
     assert len(await tasks(house)) == len(fired)
 
 
+async def test_what_fires_together_is_bounded(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many firings are parted, by number and by the bytes of their inputs; a death in between loses none."""
+    newest = await now_of(house) - SECOND_US
+    await behind(
+        house, Every(every_us=HOUR), newest - 9 * HOUR, missed="all", input='{"month": "a longer one"}'
+    )
+    monkeypatch.setattr(schedules, "MOST", 4)
+    portions: list[int] = []
+    fire = house.store.fire_schedules
+
+    async def counted(firings: Any, **options: Any) -> Any:
+        if len(portions) == 2:
+            raise Died
+        portions.append(len(firings))
+        return await fire(firings, **options)
+
+    monkeypatch.setattr(house.store, "fire_schedules", counted)
+    monkeypatch.setattr(schedules, "LEASE_US", 1)
+    with pytest.raises(Died):
+        await schedules.fire_due(house.store)
+    assert (portions, len(await tasks(house))) == ([4, 4], 8)
+    portions.clear()
+    monkeypatch.setattr(schedules, "MOST_BYTES", 1)
+    await schedules.fire_due(house.store)
+    assert portions == [1, 1]
+    assert instants(await tasks(house)) == [
+        schedule.instant_text(newest - n * HOUR) for n in range(9, -1, -1)
+    ]
+
+
 async def test_catching_up_honours_the_last_task(house: House) -> None:
     newest = await now_of(house) - 10 * MINUTE
     await behind(house, Every(every_us=HOUR), newest - 3 * HOUR, missed="all", overlap="skip")

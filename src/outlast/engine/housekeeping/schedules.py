@@ -16,7 +16,8 @@ What is fenced: a firing compares the schedule's revision and next instant under
 the same instant, and one that has read the schedule before it was changed or paused, change nothing.
 
 Failure by failure: this process dies before the commit: nothing has happened, and others find the schedule
-due when what it took is over (``LEASE_US``). It dies after: the schedule has moved on. The answer is lost:
+due when what it took is over (``LEASE_US``). It dies after: the schedule has moved on. It dies while it makes
+up for many: those committed stand, and others go on from there. The answer is lost:
 looked at again, and passed. Nobody looks for a while: the schedule's policy on missed firings says what is
 made up for. A schedule cannot be worked out here (a zone that this system's tables lack): it is left to
 others, with a note that people see. A firing is refused for good: a warning, and the others go on.
@@ -28,7 +29,9 @@ and due at once, may be up to two seconds late.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import groupby
 from typing import Final
 
 from outlast import clock, probes, telemetry
@@ -37,12 +40,15 @@ from outlast.engine.settings import WorkerSettings
 from outlast.errors import StoreUnavailable
 from outlast.store.contract import BatchRejected, Store
 from outlast.store.records import Submission
-from outlast.store.scheduling import DueRequest, DueSchedules, Fired, Firing, ScheduleRow
+from outlast.store.scheduling import DueRequest, DueSchedules, Firing, ScheduleRow
 
 BATCH: Final = 64
 LOOKS: Final = 2
 """It looks every second time that the sweeper does, and when the next schedule is known to be due."""
 LEASE_US: Final = 10_000_000
+MOST: Final = 500
+MOST_BYTES: Final = 4_000_000
+"""So many firings, with inputs of about so many bytes, in one transaction."""
 SOONEST_S: Final = 0.01
 
 
@@ -67,23 +73,49 @@ async def fire_due(store: Store) -> DueSchedules:
     by_schedule = [firings for row in due.rows if (firings := firings_of(row, due.now))]
     if by_schedule:
         probes.reach("schedules.before_fire")
-        try:
-            firings = [firing for each in by_schedule for firing in each]
-            _tell(firings, await store.fire_schedules(firings), due.now)
-        except BatchRejected:
-            # One of them is at fault, and the others have nothing to do with it.
-            for each in by_schedule:
-                await _fire_alone(store, each, due.now)
+        for portion in _portions([firing for each in by_schedule for firing in each]):
+            await _fire(store, portion, due.now)
         probes.reach("schedules.after_fire")
     return due
 
 
-async def _fire_alone(store: Store, firings: list[Firing], now: int) -> None:
+def _portions(firings: list[Firing]) -> Iterator[list[Firing]]:
+    """Part firings into transactions of a bounded size, in order."""
+    portion: list[Firing] = []
+    size = 0
+    for firing in firings:
+        weight = 0 if firing.submission is None else len(firing.submission.input)
+        if portion and (len(portion) >= MOST or size + weight > MOST_BYTES):
+            yield portion
+            portion, size = [], 0
+        portion.append(firing)
+        size += weight
+    if portion:
+        yield portion
+
+
+async def _fire(store: Store, firings: list[Firing], now: int) -> None:
     try:
-        _tell(firings, await store.fire_schedules(firings), now)
+        verdicts = await store.fire_schedules(firings)
     except BatchRejected as error:
-        name = firings[0].schedule
-        telemetry.emit(telemetry.Warned(about=f"schedule {name} cannot fire", advice=str(error)))
+        if len({(each.tenant, each.schedule) for each in firings}) == 1:
+            name = firings[0].schedule
+            telemetry.emit(telemetry.Warned(about=f"schedule {name} cannot fire", advice=str(error)))
+            return
+        # One of them is at fault, and the others have nothing to do with it.
+        for _, group in groupby(firings, lambda each: (each.tenant, each.schedule)):
+            await _fire(store, list(group), now)
+        return
+    for firing, fired in zip(firings, verdicts, strict=True):
+        telemetry.emit(
+            telemetry.ScheduleFired(
+                tenant=firing.tenant,
+                schedule=firing.schedule,
+                verdict=fired.kind,
+                task=fired.task,
+                late=max(0, now - firing.instant) / 1_000_000,
+            )
+        )
 
 
 def firings_of(row: ScheduleRow, now: int) -> list[Firing]:
@@ -147,16 +179,3 @@ def submission_of(row: ScheduleRow, instant: int) -> Submission:
         run_at=instant + wait_us if wait_us else None,
         origin=values.encode(origin),
     )
-
-
-def _tell(firings: list[Firing], verdicts: list[Fired], now: int) -> None:
-    for firing, fired in zip(firings, verdicts, strict=True):
-        telemetry.emit(
-            telemetry.ScheduleFired(
-                tenant=firing.tenant,
-                schedule=firing.schedule,
-                verdict=fired.kind,
-                task=fired.task,
-                late=max(0, now - firing.instant) / 1_000_000,
-            )
-        )

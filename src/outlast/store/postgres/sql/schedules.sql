@@ -13,14 +13,18 @@ select kind, revision
 
 -- Take schedules that are due; the first row holds the clock and the next due instant only.
 -- name: due_schedules
-select d.now, d.next_due_at, (d.schedule).tenant, (d.schedule).id, (d.schedule).revision, (d.schedule).agent,
-       (d.schedule).version_asked, (d.schedule).pool, (d.schedule).priority, (d.schedule).input,
-       (d.schedule).user_name, (d.schedule).deadline_us, (d.schedule).timing, (d.schedule).missed,
-       (d.schedule).max_missed, (d.schedule).overlap, (d.schedule).jitter_us, (d.schedule).paused,
-       (d.schedule).paused_by, (d.schedule).next_at, (d.schedule).last_at, (d.schedule).last_task,
-       (d.schedule).fired, (d.schedule).skipped, (d.schedule).note, (d.schedule).noted_at,
-       (d.schedule).created_at, (d.schedule).changed_at, (d.schedule).changed_by
-  from outlast.due_schedules($1, $2, $3) d;
+select now, next_due_at, tenant, id
+  from outlast.due_schedules($1, $2, $3);
+
+-- Read schedules that were taken and are due still, in the order of their names as given.
+-- name: load_schedules
+select s.tenant, s.id, s.revision, s.agent, s.version_asked, s.pool, s.priority, s.input, s.user_name, s.deadline_us,
+       s.timing, s.missed, s.max_missed, s.overlap, s.jitter_us, s.paused, s.paused_by, s.next_at, s.last_at,
+       s.last_task, s.fired, s.skipped, s.note, s.noted_at, s.created_at, s.changed_at, s.changed_by
+  from unnest($1::text[], $2::text[]) with ordinality as d (tenant, id, item)
+  join outlast.schedules s on s.tenant = d.tenant and s.id = d.id
+ where s.paused is null and s.next_at <= $3
+ order by d.item;
 
 -- Fire schedules, each for one instant.
 -- name: fire_schedules

@@ -147,10 +147,11 @@ begin
 end
 $$;
 
--- Take schedules that are due, so that others leave them alone for a while. The first row says what the time is and
--- when the next one is due, and names no schedule.
+-- Take schedules that are due, so that others leave them alone for a while; answers names only, since a client that is
+-- frozen while it receives inputs would hold the locks. The first row says what the time is and when the next one is
+-- due, and names no schedule.
 create function outlast.due_schedules(p_limit integer, p_lease_us bigint, p_now bigint)
-returns table (now bigint, next_due_at bigint, schedule outlast.schedules) language plpgsql volatile as $$
+returns table (now bigint, next_due_at bigint, tenant text, id text) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
     v_now bigint := coalesce(p_now, outlast.clock_us());
@@ -169,7 +170,7 @@ begin
     select v_now,
            (select min(s.next_at) from outlast.schedules s
              where s.paused is null and s.next_at is not null and s.next_at > v_now),
-           null::outlast.schedules;
+           null::text, null::text;
     if v_ids is null then
         return;
     end if;
@@ -177,11 +178,7 @@ begin
        set taken_until = v_now + p_lease_us
       from unnest(v_tenants, v_ids) as d (tenant, id)
      where s.tenant = d.tenant and s.id = d.id;
-    return query
-    select null::bigint, null::bigint, s
-      from unnest(v_tenants, v_ids) with ordinality as d (tenant, id, item)
-      join outlast.schedules s on s.tenant = d.tenant and s.id = d.id
-     order by d.item;
+    return query select null::bigint, null::bigint, d.tenant, d.id from unnest(v_tenants, v_ids) as d (tenant, id);
 end
 $$;
 
