@@ -18,10 +18,10 @@ from typer.main import get_command
 import outlast
 from outlast import errors, ledger, probes, submitting, telemetry
 from outlast import views as views_
-from outlast.app import Operations, Outlast, Pauses, TaskHandle
+from outlast.app import Operations, Outlast, Pauses, Schedules, TaskHandle
 from outlast.cli.failing import EXIT_CODES
 from outlast.cli.main import app as cli
-from outlast.core import ids, jsontext, operation, outcome, transitions, values
+from outlast.core import ids, jsontext, operation, outcome, schedule, transitions, values
 from outlast.engine import finding, wording
 from outlast.engine.context import TaskContext
 from outlast.engine.declaring import ToolOptions
@@ -281,6 +281,12 @@ def limits() -> str:
         ("a name of an agent, tool, pool, tenant or version", names, "`invalid_key`"),
         ("a priority", "-1000 to 1000", "`invalid_request`"),
         ("a length of time", "a hundred years", "`invalid_request`"),
+        ("a schedule's interval", f"{schedule.MIN_EVERY_US // 1_000_000} s to a hundred years",
+         "`invalid_schedule`"),
+        ("a schedule's id", f"{ids.MAX_NAME_CHARS} of letters, digits and `_ - . :`", "`invalid_key`"),
+        ("a cron line", f"{schedule.MAX_CRON_CHARS} characters", "`invalid_schedule`"),
+        ("missed firings that are made up for", f"{schedule.MAX_MISSED:,} (`max_missed`, 100)",
+         "the oldest are dropped, with a note"),
         ("requests of `submit_many` in one transaction", f"{submitting.GROUP:,}", "the next transaction"),
         ("the text of a recorded error", f"{wording.MAX_ERROR_TEXT:,} characters", "cut"),
         ("one question of `find`", f"{finding.FIND_TIMEOUT_S:g} s, or the tool's timeout", "no evidence"),
@@ -395,6 +401,7 @@ def python() -> str:
     written = []
     held: Sequence[tuple[str, type]] = (
         ("app", Outlast), ("handle", TaskHandle), ("app.operations", Operations), ("app.pauses", Pauses),
+        ("app.schedules", Schedules),
         ("task", TaskContext), ("call", ToolCall), ("call.http", http.HttpCall),
     )  # fmt: skip
     inside = {"check", "leave", "mark_undone", "others_open"}
@@ -429,6 +436,7 @@ def views() -> str:
         ledger.PlanView,
         ledger.ToolStats,
         ledger.OtherSide,
+        outlast.ScheduleView,
     ]
     return table(
         ["record", "fields", "meaning"],

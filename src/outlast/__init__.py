@@ -28,6 +28,7 @@ from outlast.errors import (
     WaitTimeout,
 )
 from outlast.ledger import Operations, OtherSide, Pauses, PlanView
+from outlast.schedules import ScheduleRequest, Schedules, ScheduleView
 from outlast.submitting import Request
 from outlast.tools.call import ToolCall
 from outlast.views import (
@@ -73,6 +74,9 @@ __all__ = [
     "ResultUnstorable",
     "RuleView",
     "Rules",
+    "ScheduleRequest",
+    "ScheduleView",
+    "Schedules",
     "StepFailed",
     "TaskCancelled",
     "TaskContext",

@@ -31,6 +31,7 @@ from outlast.errors import (
 )
 from outlast.ledger import Operations, Pauses
 from outlast.opening import store_for
+from outlast.schedules import Schedules
 from outlast.settings import Settings
 from outlast.store.contract import Store
 from outlast.store.posting import CancelReply, Posted
@@ -101,6 +102,7 @@ class Outlast:
         self.pauses = Pauses(self)
         self.approvals = Approvals(self)
         self.rules = Rules(self)
+        self.schedules = Schedules(self)
         self._database_url = database_url
         self._store = store
         self._secret = secret
@@ -300,7 +302,7 @@ class Outlast:
         Atomic; idempotent by key.
         """
         request = Request(
-            agent=self._agent_name(agent),
+            agent=agent if isinstance(agent, str) else self.registry.name_of(agent),
             input=input,
             key=key,
             tenant=tenant,
@@ -452,14 +454,6 @@ class Outlast:
         return [EventView.of(row) for row in await self.store.read_events([cursor], limit)]
 
     # -- inside ---------------------------------------------------------------------------------------------
-
-    def _agent_name(self, agent: Callable[..., Any] | str) -> str:
-        if isinstance(agent, str):
-            return agent
-        for spec in self.registry.agents.values():
-            if spec.function is agent:
-                return spec.name
-        raise ConfigurationError(f"{agent!r} is not an agent of app {self.name}; register it with @app.agent")
 
     def _ready(self) -> Submitter:
         if self._submitter is None or not self._opened:

@@ -5,12 +5,14 @@
     │   ├── InvalidKey            an idempotency key, id or name breaks its rules
     │   ├── InvalidInput          the input does not fit the agent's or tool's signature
     │   ├── Unserializable        a value that JSON cannot hold
-    │   └── ValueTooLarge         a value over its documented bound
+    │   ├── ValueTooLarge         a value over its documented bound
+    │   └── InvalidSchedule       a schedule's times or options make no sense
     ├── NotFound                  no such thing in this tenant
     │   ├── TaskNotFound
     │   ├── OperationNotFound
     │   ├── ApprovalNotFound
     │   ├── RuleNotFound
+    │   ├── ScheduleNotFound
     │   └── AgentNotFound
     ├── Conflict                  the request disagrees with what is recorded
     │   ├── IdempotencyConflict   same key, other request
@@ -18,6 +20,7 @@
     │   ├── SettlementConflict    the operation is not waiting to be settled that way
     │   ├── ApprovalConflict      the approval is decided, withdrawn, used, or its time is over
     │   ├── FingerprintMismatch   the decision is about something else than was seen
+    │   ├── ScheduleConflict      the schedule is not the revision that was seen
     │   ├── SignalConflict        same key, other data
     │   └── TaskEnded             the task is over, and ended otherwise
     ├── NotAllowed                this person may not do that
@@ -82,6 +85,7 @@ __all__ = [
     "InvalidInput",
     "InvalidKey",
     "InvalidRequest",
+    "InvalidSchedule",
     "InvalidSignature",
     "InvalidToken",
     "LeaseLost",
@@ -95,6 +99,8 @@ __all__ = [
     "Rejected",
     "ResultUnstorable",
     "RuleNotFound",
+    "ScheduleConflict",
+    "ScheduleNotFound",
     "SchemaMismatch",
     "SchemaOutdated",
     "SchemaTooNew",
@@ -164,6 +170,12 @@ class ValueTooLarge(InvalidRequest):
     code = "value_too_large"
 
 
+class InvalidSchedule(InvalidRequest):
+    """A schedule's times or options make no sense."""
+
+    code = "invalid_schedule"
+
+
 class NotFound(OutlastError):
     """No such thing in this tenant."""
 
@@ -198,6 +210,12 @@ class AgentNotFound(NotFound):
     """No agent of that name is registered."""
 
     code = "agent_not_found"
+
+
+class ScheduleNotFound(NotFound):
+    """No schedule of that id in this tenant."""
+
+    code = "schedule_not_found"
 
 
 class Conflict(OutlastError):
@@ -281,6 +299,16 @@ class InvalidSignature(OutlastError):
     """A message from outside is not signed as it has to be; nothing was stored."""
 
     code = "invalid_signature"
+
+
+class ScheduleConflict(Conflict):
+    """The schedule is not the revision that was seen. ``revision`` is what it is, 0 for none."""
+
+    code = "schedule_conflict"
+
+    def __init__(self, message: str, *, revision: int = 0) -> None:
+        super().__init__(message)
+        self.revision = revision
 
 
 class AmbiguousOperation(OutlastError):

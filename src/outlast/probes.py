@@ -29,6 +29,8 @@ POINTS: dict[str, str] = {
     "session.before_renew": "the session is about to be renewed",
     "sweeper.before_sweep": "the sweeper is about to look",
     "sweeper.after_sweep": "the sweep is committed",
+    "schedules.before_fire": "schedules are taken as due, nothing of their firings stored",
+    "schedules.after_fire": "their tasks are stored and their next instants set, nobody told yet",
     "submit.before_commit": "the request is checked, nothing of it stored",
     "submit.after_commit": "the task is stored, the caller not yet told",
     "children.before_submit": "a child is on its parent's record, not yet accepted as a task",

@@ -108,6 +108,18 @@ class SweepDone(Signal):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleFired(Signal):
+    """A schedule moved on through this process: ``verdict`` as in the store's, ``task`` where it fired one.
+    ``late`` is counted from the instant that it fired for."""
+
+    tenant: str
+    schedule: str
+    verdict: str
+    task: str
+    late: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Warned(Signal):
     """Something that a developer should know; ``advice`` says what to do."""
 

@@ -86,7 +86,9 @@ COMMANDS = [
     ["dev"], ["demo"], ["serve"], ["worker"], ["migrate"],
     ["tasks", "list"], ["tasks", "show"], ["tasks", "watch"], ["tasks", "submit"],
     ["operations", "list"], ["operations", "show"], ["operations", "settle"],
-    ["operations", "plan"], ["operations", "sweep"],
+    ["operations", "plan"], ["operations", "sweep"], ["operations", "stats"],
+    ["schedules", "list"], ["schedules", "show"], ["schedules", "put"], ["schedules", "delete"],
+    ["schedules", "pause"], ["schedules", "resume"], ["schedules", "next"],
     ["drill", "effects"], ["pause", "set"], ["pause", "clear"], ["pause", "list"], ["audit", "list"],
 ]  # fmt: skip
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.races.twins import BUILDS, LOSSES
@@ -20,7 +21,9 @@ from outlast.store.records import (
     TakeTurn,
 )
 from outlast.store.rows import Publication
+from outlast.store.scheduling import Fired, PutSchedule, SchedulePut, ScheduleSet
 from outlast.testing.checkers import check_all
+from outlast.testing.store_suite import scheduling
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene, changed
 
 # ── entries of the journal ───────────────────────────────────────────────────────────────────────
@@ -515,6 +518,65 @@ async def _a_confirmation_of_what_is_gone(scene: Scene) -> None:
     done = Publication(tenant=record.tenant, task=record.task, number=message.number)
     await scene.store.confirm_messages([done])
     await nothing_changes(scene, lambda: scene.store.confirm_messages([done, replace(done, parked="late")]))
+
+
+# ── schedules ────────────────────────────────────────────────────────────────────────────────────
+
+
+@stale("put_schedule")
+async def _a_schedule_put_over_a_later_revision(scene: Scene) -> None:
+    row = await scheduling.put(scene)
+    other = scheduling.schedule(scene, id=row.schedule.id)
+    await scheduling.put(scene, replace(row.schedule, input=scene.text("other")))
+    late = PutSchedule(schedule=other, next_at=scene.now, by="ann", revision=row.revision)
+    answer = await nothing_changes(scene, lambda: scene.store.put_schedule(late, now=scene.now))
+    assert answer == SchedulePut(kind="conflict", revision=2)
+
+
+@stale("set_schedule")
+async def _a_schedule_paused_under_an_earlier_revision(scene: Scene) -> None:
+    row = await scheduling.put(scene)
+    await scheduling.put(scene, replace(row.schedule, input=scene.text("other")))
+    late = scheduling.set_(row, "pause", revision=row.revision)
+    answer = await nothing_changes(scene, lambda: scene.store.set_schedule(late, now=scene.now))
+    assert answer == ScheduleSet(kind="conflict", revision=2)
+
+
+@stale("due_schedules")
+async def _a_look_at_schedules_that_somebody_has_taken(scene: Scene) -> None:
+    await scheduling.put(scene)
+    await scheduling.due(scene)
+    answer: Any = await nothing_changes(scene, lambda: scheduling.due(scene))
+    assert answer.rows == ()
+
+
+@stale("fire_schedules")
+async def _a_firing_by_one_whose_time_is_over(scene: Scene) -> None:
+    await scheduling.put(scene)
+    [row] = (await scheduling.due(scene)).rows
+    scene.pass_time(5 * SECOND)
+    [again] = (await scheduling.due(scene)).rows
+    await scheduling.fire(scene, scheduling.firing(scene, again))
+    late = scheduling.firing(scene, row)
+    answer = await nothing_changes(scene, lambda: scheduling.fire(scene, late))
+    assert answer == [Fired(kind="passed")]
+
+
+@stale("fire_schedules")
+async def _a_firing_of_a_schedule_that_was_changed(scene: Scene) -> None:
+    row = await scheduling.put(scene)
+    late = scheduling.firing(scene, row)
+    await scheduling.put(scene, replace(row.schedule, input=scene.text("other")))
+    assert await nothing_changes(scene, lambda: scheduling.fire(scene, late)) == [Fired(kind="passed")]
+
+
+@stale("fire_schedules")
+async def _a_firing_of_a_schedule_that_is_paused(scene: Scene) -> None:
+    row = await scheduling.put(scene)
+    late = scheduling.firing(scene, row)
+    await scene.store.set_schedule(scheduling.set_(row, "pause"), now=scene.now)
+    late = replace(late, revision=row.revision + 1)
+    assert await nothing_changes(scene, lambda: scheduling.fire(scene, late)) == [Fired(kind="passed")]
 
 
 @pytest.mark.parametrize(

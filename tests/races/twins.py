@@ -55,6 +55,10 @@ FENCED = frozenset(
         "withdraw_rule",
         "sweep",
         "confirm_messages",
+        "put_schedule",
+        "set_schedule",
+        "due_schedules",
+        "fire_schedules",
     }
 )
 """Verbs that write what a late comer could spoil: each has stale and blocked twins."""
@@ -86,6 +90,8 @@ UNFENCED = {
     "read_votes": "reads",
     "read_rules": "reads",
     "list_rules": "reads",
+    "read_schedule": "reads",
+    "list_schedules": "reads",
     "health": "reads",
     "dump": "reads",
 }

@@ -528,6 +528,28 @@ def _quiet(it: Exhibit) -> None:
     it.quiet = True
 
 
+def _scheduled(it: Exhibit, **says: Any) -> None:
+    row = {"tenant": "tenant-green", "id": "nightly", "fired": 0, "last_task": None, **says}
+    it.dump["schedules"].append(row)
+
+
+@breaks("schedules_account_for_their_tasks", "says that it fired 1, there are 0")
+def _forget_a_fired_task(it: Exhibit) -> None:
+    _scheduled(it, fired=1)
+
+
+@breaks("schedules_account_for_their_tasks", "whose key is ''")
+def _fire_a_task_without_a_key(it: Exhibit) -> None:
+    _scheduled(it, last_task=it.tasks["succeeded"])
+
+
+@breaks("schedules_account_for_their_tasks", "whose key is 'schedule:nightly2:")
+def _fire_a_task_of_another_schedule(it: Exhibit) -> None:
+    (row,) = it.rows("inputs", "succeeded")
+    row["key"] = "schedule:nightly2:2026-03-29T01:00:00Z"
+    _scheduled(it, last_task=it.tasks["succeeded"])
+
+
 @breaks("quiet_is_quiet", "is running in a quiet system")
 def _run_in_a_quiet_system(it: Exhibit) -> None:
     it.quiet = True

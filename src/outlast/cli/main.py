@@ -16,6 +16,7 @@ from outlast.cli import (
     migrate,
     operations,
     rules,
+    schedules,
     serve,
     tasks,
     worker,
@@ -53,6 +54,7 @@ app.add_typer(tasks.app, name="tasks")
 app.add_typer(operations.app, name="operations")
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(rules.app, name="rules")
+app.add_typer(schedules.app, name="schedules")
 app.add_typer(control.pause, name="pause")
 app.add_typer(control.audit, name="audit")
 

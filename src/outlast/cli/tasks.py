@@ -14,7 +14,7 @@ from outlast.cli.failing import FAILED, OK, command
 from outlast.cli.loading import load_app
 from outlast.cli.printing import plain, say, say_fields, say_json, say_table
 from outlast.core import ids
-from outlast.errors import InvalidInput, InvalidKey, InvalidRequest
+from outlast.errors import InvalidInput, InvalidKey
 from outlast.views import EventView, TaskView
 
 app = typer.Typer(no_args_is_help=True, help="Look at tasks, follow one, submit, signal and cancel one.")
@@ -153,12 +153,7 @@ async def watch_task(
 async def submit_task(
     target: options.Target,
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="A registered agent's name.")],
-    input: Annotated[
-        str,
-        typer.Option(
-            "--input", "-i", help="The agent's parameters as a JSON object; - reads them from stdin."
-        ),
-    ] = "{}",
+    input: options.Input = "{}",
     key: Annotated[str | None, typer.Option(help="Idempotency key.")] = None,
     user: Annotated[str | None, typer.Option(help="For whom, within the tenant.")] = None,
     pool: Annotated[str | None, typer.Option(help="Which workers.")] = None,
@@ -176,7 +171,7 @@ async def submit_task(
 
     Example: outlast tasks submit app:app reimburse --input '{"invoice": "INV-102"}' --key inv-102
     """
-    given = _input(input)
+    given = options.json_object(input)
     options.choose_database(database_url)
     async with load_app(target) as outlast:
         handle = await outlast.submit(
@@ -263,13 +258,6 @@ def _json(text: str, option: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"{option} is not JSON: {error}") from None
-
-
-def _input(text: str) -> Any:
-    given = _json(text, "--input")
-    if not isinstance(given, dict):
-        raise InvalidRequest("--input is a JSON object: the agent's parameters by name")
-    return given
 
 
 def _say_task(view: TaskView) -> None:

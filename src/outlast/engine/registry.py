@@ -163,6 +163,13 @@ class Registry:
             raise AgentNotFound(f"no agent {shown!r} is registered; registered are: {known}")
         return spec
 
+    def name_of(self, function: Callable[..., Any]) -> str:
+        """Answer the name of a decorated function. Raises ConfigurationError when it is no agent's."""
+        for spec in self.agents.values():
+            if spec.function is function:
+                return spec.name
+        raise ConfigurationError(f"{function!r} is not an agent of this app; register it with @app.agent")
+
     def serves(self) -> tuple[Serves, ...]:
         """Answer the agent versions that a worker can run, whatever pool their tasks stand in.
 

@@ -29,7 +29,7 @@ from outlast.engine.children import Nursery
 from outlast.engine.context import TaskContext, tool_spec_of
 from outlast.engine.finding import Inquiries
 from outlast.engine.hearing import Hearing
-from outlast.engine.housekeeping import sweeper
+from outlast.engine.housekeeping import schedules, sweeper
 from outlast.engine.housekeeping.delivering import keep_delivering
 from outlast.engine.housekeeping.settler import Settler
 from outlast.engine.journal import Journal
@@ -232,6 +232,7 @@ class Worker:
             duties.append(asyncio.create_task(Settler(self).keep()))
             duties.append(asyncio.create_task(Hearing(self).keep()))
             duties.append(asyncio.create_task(keep_delivering(self.store, self.settings)))
+            duties.append(asyncio.create_task(schedules.keep_firing(self.store, self.settings)))
             claiming = asyncio.create_task(self._claim(pools, serves))
             duties.append(claiming)
             done, _ = await asyncio.wait({*duties, journal}, return_when=asyncio.FIRST_COMPLETED)

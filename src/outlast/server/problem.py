@@ -22,6 +22,7 @@ from outlast.errors import (
     InvalidRequest,
     InvalidToken,
     OutlastError,
+    ScheduleConflict,
     SettlementConflict,
     TaskEnded,
     Unavailable,
@@ -53,6 +54,7 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "invalid_input": (422, "The input does not fit"),
     "unserializable": (422, "A value has no JSON form"),
     "value_too_large": (422, "A value is too large"),
+    "invalid_schedule": (422, "The schedule makes no sense"),
     "agent_not_found": (422, "There is no such agent"),
     "idempotency_conflict": (422, "The idempotency key was used for another request"),
     "signal_conflict": (422, "The signal's key was used for other data"),
@@ -61,6 +63,8 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "approval_not_found": (404, "There is no such approval"),
     "rule_not_found": (404, "There is no such rule"),
     "invalid_token": (404, "It leads nowhere, or not any more"),
+    "schedule_not_found": (404, "There is no such schedule"),
+    "schedule_conflict": (412, "The schedule is another revision than was seen"),
     "conflict": (409, "It disagrees with what is recorded"),
     "operation_conflict": (409, "The operation is recorded with other arguments"),
     "settlement_conflict": (409, "The operation is not open to this settlement"),
@@ -168,6 +172,8 @@ def _of_outlast(_: Request, error: Exception) -> Response:
         members["state"] = error.state
     if isinstance(error, FingerprintMismatch):
         members["current"] = error.current
+    if isinstance(error, ScheduleConflict):
+        members["revision"] = error.revision
     # A token that was guessed, altered or too old: which of it is nobody's business.
     detail = "there is nothing here, or not any more" if isinstance(error, InvalidToken) else str(error)
     return problem(code, detail, headers=headers, **members)

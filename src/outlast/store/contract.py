@@ -70,6 +70,17 @@ from outlast.store.rows import (
     TaskFilter,
     TaskRow,
 )
+from outlast.store.scheduling import (
+    DueRequest,
+    DueSchedules,
+    Fired,
+    Firing,
+    PutSchedule,
+    SchedulePut,
+    ScheduleRow,
+    ScheduleSet,
+    SetSchedule,
+)
 
 SCHEMA_VERSION = 1
 """The newest migration that this code knows; both stores number theirs alike."""
@@ -379,4 +390,47 @@ class Store(Protocol):
 
     async def dump(self) -> dict[str, list[dict[str, Any]]]:
         """Read every row of every table by name in one snapshot: for checkers of small systems only."""
+        ...
+
+    # Schedules: what submits tasks by the clock.
+
+    async def put_schedule(self, asked: PutSchedule, *, now: int | None = None) -> SchedulePut:
+        """Make a schedule, or put another in its place; kept in the audit trail.
+
+        Compare-and-set on its revision. What is next stands while the timing does, so that the same request
+        again fires nothing twice. Atomic, idempotent. Lock, then look.
+        """
+        ...
+
+    async def set_schedule(self, asked: SetSchedule, *, now: int | None = None) -> ScheduleSet:
+        """Pause a schedule, let it go on, or delete it; kept in the audit trail.
+
+        Compare-and-set on its revision. From this commit on no firing under an earlier revision is accepted.
+        Atomic, idempotent. Lock, then look.
+        """
+        ...
+
+    async def due_schedules(self, request: DueRequest, *, now: int | None = None) -> DueSchedules:
+        """Take schedules that are due by the database's clock, the one due longest first.
+
+        What was taken is left alone by others for ``lease_us``, or until it is fired; that saves work and
+        guards nothing. Costs nothing that grows with the schedules that are not due. Waits for nobody.
+        """
+        ...
+
+    async def fire_schedules(self, firings: Sequence[Firing], *, now: int | None = None) -> list[Fired]:
+        """Submit tasks for instants of schedules, and move the schedules on; a verdict per firing, in order.
+
+        Each is atomic: task, key and next instant together or not at all. Fenced by (revision, next instant),
+        compared under the schedule's lock: of any number that fire for one instant one does, and none does
+        for a schedule that was changed, paused or deleted meanwhile. Idempotent.
+        """
+        ...
+
+    async def read_schedule(self, tenant: str, id: str) -> ScheduleRow | None:
+        """Read a schedule, None when there is none of that id."""
+        ...
+
+    async def list_schedules(self, tenant: str, after: str = "", limit: int = 100) -> list[ScheduleRow]:
+        """List a tenant's schedules by id, those above ``after``."""
         ...

@@ -46,6 +46,7 @@ class Submission:
     announce: write an outbox message with the task and one with its end.
     parent: whose child it is. Accepted only while the parent runs under that epoch and no cancel stands; a
     child that exists already is ``accepted`` whatever became of its parent. Its end is posted to the parent.
+    origin: a JSON object, not empty, whose members the first event's data says as well.
     """
 
     tenant: str
@@ -63,6 +64,7 @@ class Submission:
     trace: str | None = None
     announce: bool = False
     parent: Parent | None = None
+    origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,7 @@ from outlast.store.approving import ApprovalRow
 from outlast.store.postgres import batches, connections, schema
 from outlast.store.postgres.connections import Address, Line
 from outlast.store.postgres.people import People, approval_of
+from outlast.store.postgres.scheduling import Scheduling
 from outlast.store.postgres.submitting import Submitting
 from outlast.store.postgres.views import operation_of
 from outlast.store.reconciling import OpenItem, OpenRequest, Pause, Postponement
@@ -56,6 +57,16 @@ from outlast.store.records import (
     TaskRef,
 )
 from outlast.store.rows import Message, Publication
+from outlast.store.scheduling import (
+    DueRequest,
+    DueSchedules,
+    Fired,
+    Firing,
+    PutSchedule,
+    SchedulePut,
+    ScheduleSet,
+    SetSchedule,
+)
 
 DOUBT_SECONDS = 10.0
 """How long a flush whose answer was lost is sent again before it is given back as ``StoreUnavailable``."""
@@ -83,6 +94,9 @@ class PostgresStore(People):
         self._sweep_line = Line(address, connections.SWEEP)
         self._submit_line = Line(address, connections.SUBMIT)
         self._submitting = Submitting(self._submit_line, sql)
+        self._scheduling = Scheduling(
+            self._control_line, self._sweep_line, self._submit_line, self._submitting, sql
+        )
         # What this process took from each lane since the lane's mark was last moved, and whose turn was last.
         self._taken: dict[int, int] = {}
         self._last_tenant = ""
@@ -401,3 +415,24 @@ class PostgresStore(People):
         if publications:
             columns = zip(*((p.tenant, p.task, p.number, p.parked) for p in publications), strict=True)
             await self._rows(self._control_line, "confirm_messages", *columns)
+
+    async def put_schedule(self, asked: PutSchedule, *, now: int | None = None) -> SchedulePut:
+        """Make or replace a schedule by compare-and-set, with an audit row; idempotent."""
+        return await self._scheduling.put(asked, now)
+
+    async def set_schedule(self, asked: SetSchedule, *, now: int | None = None) -> ScheduleSet:
+        """Pause, resume or delete a schedule by compare-and-set, with an audit row; idempotent."""
+        return await self._scheduling.set(asked, now)
+
+    async def due_schedules(self, request: DueRequest, *, now: int | None = None) -> DueSchedules:
+        """Take schedules that are due; skips what others have locked."""
+        return await self._scheduling.due(request, now)
+
+    async def fire_schedules(self, firings: Sequence[Firing], *, now: int | None = None) -> list[Fired]:
+        """Submit tasks for instants of schedules, each in a savepoint; fenced by (revision, next instant)."""
+        if not firings:
+            return []
+        answer = await self._scheduling.fire(firings, now)
+        if any(fired.kind == "fired" for fired in answer):
+            self._hint("queue", "events")
+        return answer

@@ -71,6 +71,17 @@ from outlast.store.rows import (
     TaskFilter,
     TaskRow,
 )
+from outlast.store.scheduling import (
+    DueRequest,
+    DueSchedules,
+    Fired,
+    Firing,
+    PutSchedule,
+    SchedulePut,
+    ScheduleRow,
+    ScheduleSet,
+    SetSchedule,
+)
 from outlast.store.sqlite import (
     approving,
     cancelling,
@@ -80,6 +91,7 @@ from outlast.store.sqlite import (
     posting,
     reconciling,
     rules,
+    scheduling,
     switches,
     views,
 )
@@ -348,6 +360,24 @@ class SqliteStore:
         """Delete or park messages; see ``Store.confirm_messages``."""
         await self._desk().write(lambda tx: outbox.confirm_messages(tx, publications))
 
+    async def put_schedule(self, asked: PutSchedule, *, now: int | None = None) -> SchedulePut:
+        """Make or replace a schedule; see ``Store.put_schedule``."""
+        return await self._desk().write(lambda tx: scheduling.put(tx, asked, now))
+
+    async def set_schedule(self, asked: SetSchedule, *, now: int | None = None) -> ScheduleSet:
+        """Pause, resume or delete a schedule; see ``Store.set_schedule``."""
+        return await self._desk().write(lambda tx: scheduling.change(tx, asked, now))
+
+    async def due_schedules(self, request: DueRequest, *, now: int | None = None) -> DueSchedules:
+        """Take schedules that are due; see ``Store.due_schedules``."""
+        return await self._desk().write(
+            lambda tx: scheduling.due(tx, request, now), peek=lambda tx: scheduling.peek(tx, request, now)
+        )
+
+    async def fire_schedules(self, firings: Sequence[Firing], *, now: int | None = None) -> list[Fired]:
+        """Submit tasks for instants of schedules; see ``Store.fire_schedules``."""
+        return await self._desk().write(lambda tx: scheduling.fire(tx, firings, now))
+
     # -- views -----------------------------------------------------------------------------------------------
 
     async def read_tasks(self, refs: Sequence[TaskRef]) -> list[TaskRow]:
@@ -421,6 +451,14 @@ class SqliteStore:
     async def list_rules(self, tenant: str) -> list[Rule]:
         """List a tenant's standing rules; see ``Store.list_rules``."""
         return await self._desk().read(lambda tx: rules.list_rules(tx, tenant))
+
+    async def read_schedule(self, tenant: str, id: str) -> ScheduleRow | None:
+        """Read a schedule; see ``Store.read_schedule``."""
+        return await self._desk().read(lambda tx: scheduling.read(tx, tenant, id))
+
+    async def list_schedules(self, tenant: str, after: str = "", limit: int = 100) -> list[ScheduleRow]:
+        """List a tenant's schedules; see ``Store.list_schedules``."""
+        return await self._desk().read(lambda tx: scheduling.list_schedules(tx, tenant, after, limit))
 
     async def health(self) -> Health:
         """Say whether the store answers; never raises."""

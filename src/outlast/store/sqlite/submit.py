@@ -58,6 +58,8 @@ def submit(tx: Transaction, batch: Sequence[Submission]) -> list[Submitted]:
             heads.append((one.tenant, one.task, "queued", None, lane, deadline_at))
             entries.append((lane, one.tenant, one.task))
         data = json_text({"agent": one.agent, "pool": one.pool})
+        if one.origin is not None:
+            data = f"{data[:-1]},{one.origin[1:]}"
         tx.append_event((one.tenant, one.task, 1, "task.submitted", 0, data, now))
         if one.announce:
             tx.run("announce", (one.tenant, one.task, 1, "task.submitted", data, now))

@@ -46,6 +46,7 @@ TABLES = (
     "approvals",
     "votes",
     "rules",
+    "schedules",
     "migrations",
 )
 """Every table that both stores have."""

@@ -45,6 +45,7 @@ from outlast.testing.checkers.tasks import (
     final_states_stand,
     one_task_per_key,
     quiet_is_quiet,
+    schedules_account_for_their_tasks,
 )
 
 __all__ = ["CHECKERS", "Call", "Dump", "Evidence", "Violation", "calls_of", "check_all"]
@@ -62,6 +63,7 @@ CHECKERS: dict[str, Checker] = {
         effects_are_accounted_for,
         unknowns_are_queued,
         settlements_are_counted,
+        schedules_account_for_their_tasks,
         business_keys_follow_their_operations,
         events_are_dense,
         leases_have_living_sessions,

@@ -115,6 +115,26 @@ def every_live_task_goes_on(seen: Evidence) -> Iterator[str]:
             yield f"{where(name)}: is {state}, has deadline timers {deadlines}, should have {owed}"
 
 
+def schedules_account_for_their_tasks(seen: Evidence) -> Iterator[str]:
+    """What a schedule says that it fired is there, under keys that name it."""
+    keys: dict[tuple[str, str], str] = {}
+    fired: Counter[tuple[str, str]] = Counter()
+    for row in seen.rows("inputs"):
+        key = row["key"] or ""
+        if key.startswith("schedule:"):
+            keys[row["tenant"], row["task"]] = key
+            # The instant's own text has two colons.
+            fired[row["tenant"], key.removeprefix("schedule:").rsplit(":", 3)[0]] += 1
+    for row in seen.rows("schedules"):
+        name = f"tenant {row['tenant']}, schedule {row['id']}"
+        if row["fired"] > fired[row["tenant"], row["id"]]:
+            yield f"{name}: says that it fired {row['fired']}, there are {fired[row['tenant'], row['id']]}"
+        if row["last_task"] is not None:
+            key = keys.get((row["tenant"], row["last_task"]), "")
+            if not key.startswith(f"schedule:{row['id']}:"):
+                yield f"{name}: its last task is {row['last_task']}, whose key is {key!r}"
+
+
 def quiet_is_quiet(seen: Evidence) -> Iterator[str]:
     """A quiet system holds nothing that only work in progress needs, and grows no table."""
     if not seen.quiet:

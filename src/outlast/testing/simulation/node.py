@@ -84,6 +84,17 @@ from outlast.store.rows import (
     TaskFilter,
     TaskRow,
 )
+from outlast.store.scheduling import (
+    DueRequest,
+    DueSchedules,
+    Fired,
+    Firing,
+    PutSchedule,
+    SchedulePut,
+    ScheduleRow,
+    ScheduleSet,
+    SetSchedule,
+)
 from outlast.testing.simulation.loop import SimulationLoop
 from outlast.testing.simulation.weather import Weather
 
@@ -396,6 +407,24 @@ class NodeStore:
 
     async def list_rules(self, tenant: str) -> list[Rule]:
         return await self._carry("list_rules", lambda store: store.list_rules(tenant))
+
+    async def put_schedule(self, asked: PutSchedule, *, now: int | None = None) -> SchedulePut:
+        return await self._carry("put_schedule", lambda store: store.put_schedule(asked, now=now))
+
+    async def set_schedule(self, asked: SetSchedule, *, now: int | None = None) -> ScheduleSet:
+        return await self._carry("set_schedule", lambda store: store.set_schedule(asked, now=now))
+
+    async def due_schedules(self, request: DueRequest, *, now: int | None = None) -> DueSchedules:
+        return await self._carry("due_schedules", lambda store: store.due_schedules(request, now=now))
+
+    async def fire_schedules(self, firings: Sequence[Firing], *, now: int | None = None) -> list[Fired]:
+        return await self._carry("fire_schedules", lambda store: store.fire_schedules(firings, now=now))
+
+    async def read_schedule(self, tenant: str, id: str) -> ScheduleRow | None:
+        return await self._carry("read_schedule", lambda store: store.read_schedule(tenant, id))
+
+    async def list_schedules(self, tenant: str, after: str = "", limit: int = 100) -> list[ScheduleRow]:
+        return await self._carry("list_schedules", lambda store: store.list_schedules(tenant, after, limit))
 
     async def health(self) -> Health:
         try:

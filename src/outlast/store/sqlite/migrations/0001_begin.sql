@@ -528,3 +528,45 @@ end;
 create trigger results_no_delete before delete on results begin
     select raise(abort, 'results are never deleted');
 end;
+
+-- What submits tasks by the clock.
+create table schedules (
+    tenant text not null check (tenant <> ''),
+    id text not null check (
+        length(id) between 1 and 255
+        and instr(cast(id as blob), x'00') = 0
+        and id not glob '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'
+        and trim(id) <> ''
+    ),
+    revision integer not null check (revision >= 1),
+    agent text not null check (agent <> ''),
+    version_asked text not null,
+    pool text not null check (pool <> ''),
+    priority integer not null,
+    input text not null,
+    user_name text,
+    deadline_us integer,
+    timing text not null,
+    missed text not null check (missed in ('skip', 'once', 'all')),
+    max_missed integer not null check (max_missed >= 1),
+    overlap text not null check (overlap in ('allow', 'skip')),
+    jitter_us integer not null check (jitter_us >= 0),
+    paused text,
+    paused_by text,
+    next_at integer,
+    taken_until integer not null default 0,
+    last_at integer,
+    last_task text,
+    fired integer not null default 0,
+    skipped integer not null default 0,
+    note text,
+    noted_at integer,
+    created_at integer not null,
+    changed_at integer not null,
+    changed_by text not null,
+    primary key (tenant, id),
+    check ((paused is null) = (paused_by is null))
+) strict;
+
+-- What may become due, by when.
+create index schedules_due on schedules (next_at, tenant, id) where paused is null and next_at is not null;

@@ -42,7 +42,8 @@ $$;
 create function outlast.submit(
     p_tenant text[], p_task text[], p_key text[], p_digest text[], p_agent text[], p_version text[], p_pool text[],
     p_priority integer[], p_input text[], p_user text[], p_deadline_us bigint[], p_run_at bigint[], p_trace text[],
-    p_announce boolean[], p_parent text[], p_epoch bigint[], p_parent_key text[], p_detached boolean[], p_lane bigint[]
+    p_announce boolean[], p_origin text[], p_parent text[], p_epoch bigint[], p_parent_key text[], p_detached boolean[],
+    p_lane bigint[]
 ) returns table (item bigint, kind text, task text) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -140,9 +141,11 @@ begin
             with s as materialized (
                 select s.item, s.tenant, s.task, s.lane, s.announce, v_now + s.deadline_us as deadline_at,
                        case when s.run_at > v_now then s.run_at end as run_at,
-                       '{"agent":' || to_json(s.agent) || ',"pool":' || to_json(s.pool) || '}' as data
-                  from unnest(p_tenant, p_task, p_agent, p_pool, p_deadline_us, p_run_at, p_announce, p_lane)
-                       with ordinality as s (tenant, task, agent, pool, deadline_us, run_at, announce, lane, item)
+                       '{"agent":' || to_json(s.agent) || ',"pool":' || to_json(s.pool)
+                       || coalesce(',' || substr(s.origin, 2), '}') as data
+                  from unnest(p_tenant, p_task, p_agent, p_pool, p_deadline_us, p_run_at, p_announce, p_origin, p_lane)
+                       with ordinality
+                       as s (tenant, task, agent, pool, deadline_us, run_at, announce, origin, lane, item)
                  where v_made = cardinality(p_task) or s.item = any(v_new)
             ), heads as (
                 insert into outlast.tasks (tenant, id, state, reason, last_event, lane, deadline_at)
@@ -210,8 +213,8 @@ $$;
 create function outlast.submit_guarded(
     p_tenant text[], p_task text[], p_key text[], p_digest text[], p_agent text[], p_version text[], p_pool text[],
     p_priority integer[], p_input text[], p_user text[], p_deadline_us bigint[], p_run_at bigint[], p_trace text[],
-    p_announce boolean[], p_parent text[], p_epoch bigint[], p_parent_key text[], p_detached boolean[], p_lane bigint[],
-    p_whole boolean, p_notify boolean
+    p_announce boolean[], p_origin text[], p_parent text[], p_epoch bigint[], p_parent_key text[], p_detached boolean[],
+    p_lane bigint[], p_whole boolean, p_notify boolean
 ) returns table (item bigint, kind text, task text) language plpgsql volatile set lock_timeout = '2s' as $$
 #variable_conflict use_column
 begin
@@ -222,8 +225,8 @@ begin
         begin
             return query
             select * from outlast.submit(p_tenant, p_task, p_key, p_digest, p_agent, p_version, p_pool, p_priority,
-                   p_input, p_user, p_deadline_us, p_run_at, p_trace, p_announce, p_parent, p_epoch, p_parent_key,
-                   p_detached, p_lane);
+                   p_input, p_user, p_deadline_us, p_run_at, p_trace, p_announce, p_origin, p_parent, p_epoch,
+                   p_parent_key, p_detached, p_lane);
             return;
         exception when lock_not_available or deadlock_detected then
             null;
@@ -235,8 +238,8 @@ begin
             select n::bigint, s.kind, s.task
               from outlast.submit(p_tenant[n:n], p_task[n:n], p_key[n:n], p_digest[n:n], p_agent[n:n], p_version[n:n],
                    p_pool[n:n], p_priority[n:n], p_input[n:n], p_user[n:n], p_deadline_us[n:n], p_run_at[n:n],
-                   p_trace[n:n], p_announce[n:n], p_parent[n:n], p_epoch[n:n], p_parent_key[n:n], p_detached[n:n],
-                   p_lane[n:n]) s;
+                   p_trace[n:n], p_announce[n:n], p_origin[n:n], p_parent[n:n], p_epoch[n:n], p_parent_key[n:n],
+                   p_detached[n:n], p_lane[n:n]) s;
         exception when lock_not_available or deadlock_detected then
             return query select n::bigint, 'busy', p_task[n];
         end;
