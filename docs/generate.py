@@ -417,7 +417,8 @@ def python() -> str:
     held: Sequence[tuple[str, type]] = (
         ("app", Outlast), ("handle", TaskHandle), ("app.operations", Operations), ("app.pauses", Pauses),
         ("app.schedules", Schedules), ("app.approvals", Approvals), ("app.rules", Rules),
-        ("task", TaskContext), ("child", Child), ("callback", Callback), ("call", ToolCall), ("call.http", http.HttpCall),
+        ("task", TaskContext), ("child", Child), ("callback", Callback), ("call", ToolCall),
+        ("call.http", http.HttpCall),
     )  # fmt: skip
     inside = {"check", "leave", "mark_undone", "others_open"}
     for name, kind in held:
