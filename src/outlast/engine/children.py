@@ -34,7 +34,7 @@ from outlast import clock, probes
 from outlast.core import canonical, ids, values
 from outlast.core.durations import Duration, microseconds
 from outlast.core.operation import OperationState
-from outlast.engine import racing, scopes
+from outlast.engine import scopes
 from outlast.engine.registry import AgentSpec
 from outlast.engine.run import Run
 from outlast.engine.steps import known, recorded
@@ -148,7 +148,7 @@ class Child:
 
     async def _result(self, timer_key: str | None, timeout_us: int | None) -> Any:
         run = self._run
-        run.check()
+        run.check(waits=True)
         timer, due_at = None, None
         if timer_key is not None:
             timer, due_at = self._timer(timer_key)
@@ -191,7 +191,7 @@ class Child:
             run.check()
             return run.rows[self.key]
         except asyncio.CancelledError:
-            if timer is not None and racing.lost() and not run.sealed:
+            if timer is not None and scopes.lost() and not run.sealed:
                 timer.lose(run)
             raise
         finally:
@@ -269,7 +269,8 @@ class Family:
         if self._taking is None or self._taking.done():
             # The run does not rest before its children's ends are on record.
             self._run.active += 1
-            self._taking = asyncio.get_running_loop().create_task(self._take())
+            loop = asyncio.get_running_loop()
+            self._taking = loop.create_task(self._take(), context=scopes.outside_races())
             self._run.host.straggle(self._taking)
 
     async def _take(self) -> None:

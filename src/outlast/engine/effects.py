@@ -32,7 +32,7 @@ from outlast import clock, probes
 from outlast.core import canonical, retry, values
 from outlast.core.operation import changes_something
 from outlast.core.outcome import Failed, Outcome, Succeeded, Unknown
-from outlast.engine import approvals, guards, outcomes, racing, settling
+from outlast.engine import approvals, guards, outcomes, scopes, settling
 from outlast.engine.operation import HeldBack, Operation, business_key
 from outlast.engine.registry import ToolSpec
 from outlast.engine.run import Outpaced, Run, Wait
@@ -84,7 +84,7 @@ async def call(run: Run, key: str, tool: ToolSpec, args: tuple[Any, ...], named:
     try:
         result = await run.join(key)
     except asyncio.CancelledError:
-        if racing.lost():
+        if scopes.lost():
             run.let_go(key)
         raise
     return tool.signature.restore(result)

@@ -236,11 +236,16 @@ class Run:
                 f"task {self.task}: the lease of epoch {self.epoch} can no longer be trusted; not sent"
             )
 
-    def check(self) -> None:
-        """Pass a boundary: raise CancelledError when the run is sealed or the worker drains."""
+    def check(self, *, waits: bool = False) -> None:
+        """Pass a boundary: raise CancelledError when the run is sealed, the worker drains, or this branch
+        has lost its race.
+
+        waits: of something that begins to wait; a loser's may be on record, and is recorded as lost when it
+        is cut.
+        """
         if self.host.draining and self.interruption is None:
             self.interrupt("drained", "the worker is stopping")
-        if self.sealed:
+        if self.sealed or (not waits and scopes.lost()):
             raise asyncio.CancelledError
         self.touched = clock.monotonic()
 
@@ -493,7 +498,7 @@ class Run:
 
     def own(self, key: str, work: Coroutine[Any, Any, Any]) -> None:
         """Run an operation in a task of its own, which a cancelled caller does not cut."""
-        task = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(work, context=scopes.outside_races())
         self.open[key] = task
         task.add_done_callback(lambda done: self._closed(key, done))
 
