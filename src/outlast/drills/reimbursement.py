@@ -5,8 +5,9 @@ with a ticket service that honours keys and with one that does not. Workers are 
 the ticket service is another process, and its log is the judge.
 
 Verdict: a window passes when the ticket service made one ticket, by one POST (where keys are honoured the
-frozen sender's may be a second one, under the same key), the task succeeded with that ticket, it was settled
-as its effect class has it, and the fault was really done.
+frozen sender's may be a second one, under the same key), the task succeeded with that ticket (or ended as
+cancelled, where that was asked for), it was settled as its effect class has it, and the fault was really
+done.
 """
 
 from __future__ import annotations
@@ -180,6 +181,7 @@ _SPEAKERS = {
     "client": "magenta",
     "queue": "bold red",
     "person": "bold blue",
+    "supervisor": "bold blue",
 }
 
 
