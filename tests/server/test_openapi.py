@@ -70,6 +70,8 @@ CHECKS = [
 async def test_the_description_holds_for_what_a_machine_makes_up(desk: Desk, tmp_path: Path) -> None:
     desk.work()
     await desk.unknown()
+    await desk.waiting(await desk.submitted("wonders", choices=["red", 7]))
+    await desk.app.rules.put("send_letter", "deny", reason="never", by="ada", bounds={"to": {"equals": "me"}})
     async with desk.served() as (server, client):
         document = (await client.get("/openapi.json")).json()
         # So that made-up tasks are for somebody, and some of the made-up requests succeed.
