@@ -308,7 +308,8 @@ class Run:
         if news.facts <= self.facts:
             return
         await self.read_inbox()
-        if self._reads:
+        # Questions may be those of an earlier attempt, which came with the journal.
+        if self.approvals or self._reads:
             await self.read_approvals()
         # Only now: a suspension before this would not have seen what was posted.
         self.facts = max(self.facts, news.facts)
