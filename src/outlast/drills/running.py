@@ -79,7 +79,9 @@ def fits(name: str, patterns: Sequence[str]) -> bool:
 
 def broken(error: BaseException) -> Check:
     """Answer the check of a cell that did not get to its end."""
-    return Check(what="the cell", expected="played to its end", seen=f"{type(error).__name__}: {error}")
+    # The rest may be a whole log.
+    said = str(error).partition("\n")[0]
+    return Check(what="the cell", expected="played to its end", seen=f"{type(error).__name__}: {said}")
 
 
 def end_with_sigterm() -> None:
