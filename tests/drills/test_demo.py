@@ -159,12 +159,12 @@ async def test_a_second_ticket_fails_the_window_of_the_approval(folder: Path) ->
     (window,) = of("approval")
 
     async def agrees_to_all(stage: Stage) -> Played:
-        decided = stage.decided
+        decide = stage.app.approvals.decide
 
-        async def agree(approval: Any, verdict: Any, reason: str) -> None:
-            await decided(approval, "approve", reason)
+        async def agree(approval: str, verdict: Any, **told: Any) -> Any:
+            return await decide(approval, "approve", **told)
 
-        stage.decided = agree  # type: ignore[method-assign]
+        stage.app.approvals.decide = agree  # type: ignore[method-assign]
         return await window.play(stage)
 
     code, said = await played(replace(window, play=agrees_to_all))

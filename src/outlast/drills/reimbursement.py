@@ -34,6 +34,7 @@ from outlast.app import Outlast
 from outlast.drills.database import database
 from outlast.drills.demo_app import AMOUNT, LEASE_S, LIMIT, DemoEffect, build
 from outlast.drills.fleet import Fleet, FleetError
+from outlast.drills.running import problems
 from outlast.drills.stage import Seen, Stage, environ_of
 from outlast.drills.windows import WINDOWS, Window
 from outlast.errors import OutlastError
@@ -57,7 +58,7 @@ class _Result:
         return all(check.holds for check in self.seen.checks)
 
     def as_json(self) -> dict[str, object]:
-        return {
+        told: dict[str, object] = {
             "name": self.window.name,
             "tickets": self.seen.tickets,
             "posts": self.seen.posts,
@@ -65,6 +66,9 @@ class _Result:
             "attempts": self.seen.attempts,
             "seconds": round(self.seconds, 2),
         }
+        if not self.passed:
+            told["problems"] = problems(self.seen.checks)
+        return told
 
 
 async def run_demo(

@@ -224,8 +224,14 @@ class Stage:
         self.note("queue", f"create_ticket waits as unknown: {place.why}", tone="bad")
 
     async def person(self, task: str) -> None:
-        """Wait until a task's call needs a person, and be that person: look at the tickets, and say."""
+        """Wait until a task's call needs a person, and be that person: look at the tickets, and say.
+
+        People are slow: the task has given up its worker by then.
+        """
         place = await self._queued(task, lambda place: place.ask_at is None)
+        async with asyncio.timeout(PATIENCE_S):
+            while (await self.app.get(task)).state != "waiting":
+                await asyncio.sleep(_LOOK_S)
         self.note("queue", f"create_ticket waits as unknown for a person: {place.why}", tone="bad")
         (ticket,) = [one for one in await self.recorder.tickets() if one["invoice"] == self.invoice]
         self.note("person", f"looks at the tickets of {self.invoice} and finds {ticket['id']}")
