@@ -48,12 +48,17 @@ class Posted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
-    """Ask that a task end as cancelled. by: ``person:<who>`` or ``parent``."""
+    """Ask that a task end as cancelled. by: ``person:<who>`` or ``parent``.
+
+    undo: a task that has begun undoes what it has done first: it is marked, goes back to a worker (queued, if
+    it waited), and releases, losses and waits follow the usual table until it ends, as cancelled.
+    """
 
     tenant: str
     task: str
     by: str
     reason: str = ""
+    undo: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
