@@ -290,6 +290,10 @@ class Run:
         """Put a line into the task's stream."""
         self.append(AppendEvents(events=(event("log", level=level, message=message),)))
 
+    def meet(self, key: str, kind: OperationKind, name: str, row: OperationRow | None) -> None:
+        """Note that the agent's code asks for an operation; for rehearsals, which go no further than the
+        journal."""
+
     # -- what is posted from outside ------------------------------------------------------------------------
 
     async def hear(self, news: News) -> None:

@@ -24,6 +24,7 @@ from pydantic import TypeAdapter
 
 from outlast import clock
 from outlast.core import canonical, values
+from outlast.core.operation import OperationKind
 from outlast.engine import scopes
 from outlast.engine.processes import StepRaised
 from outlast.engine.run import Run
@@ -86,7 +87,7 @@ def _restore(function: Callable[..., Any], result: Any) -> Any:
     return result if adapter is None or result is None else adapter.validate_python(result)
 
 
-def known(run: Run, key: str, kind: str, name: str, request: str) -> OperationRow | None:
+def known(run: Run, key: str, kind: OperationKind, name: str, request: str) -> OperationRow | None:
     """Answer what is on record under a key, and bind the key to this request for this attempt.
 
     Raises OperationConflict when this attempt used the key for another request before: then the agent's code
@@ -102,6 +103,7 @@ def known(run: Run, key: str, kind: str, name: str, request: str) -> OperationRo
         )
     if row is None or (row.request == request and row.kind == kind and row.name == name):
         run.bound[key] = request
+        run.meet(key, kind, name, row)
         return row
     run.interrupt(
         "mismatched",
