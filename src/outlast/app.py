@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
-from outlast import posting
+from outlast import changing, posting
 from outlast.approvals import Approvals, Rules
+from outlast.changing import AcceptanceView, Versions
 from outlast.core import ids
 from outlast.core.durations import Duration, microseconds
 from outlast.core.retry import Backoff
@@ -101,6 +102,7 @@ class Outlast:
         self.pauses = Pauses(self)
         self.approvals = Approvals(self)
         self.rules = Rules(self)
+        self.versions = Versions(self)
         self._database_url = database_url
         self._store = store
         self._secret = secret
@@ -430,6 +432,71 @@ class Outlast:
                     pass
                 view = await self.get(task, tenant=tenant)
         return view
+
+    async def retry(
+        self,
+        task: str,
+        *,
+        reason: str,
+        by: str = "app",
+        deadline: Duration | None = None,
+        tenant: str = DEFAULT_TENANT,
+    ) -> int:
+        """Try a failed or cancelled task again in its next round; answers the round's number.
+
+        The journal stands: what succeeded is not done again, failed operations that may be made again are,
+        under the same id and key. deadline: how long the round may take, by default as its agent declares.
+        Raises TaskNotFound, TaskNotEnded, EffectsUndone. Atomic; audited.
+        """
+        return await changing.retry(self, tenant, task, reason, by, deadline)
+
+    async def fork(
+        self,
+        task: str,
+        *,
+        before: str | None = None,
+        reason: str,
+        by: str = "app",
+        input: Mapping[str, Any] | None = None,
+        version: str | None = None,
+        tenant: str = DEFAULT_TENANT,
+    ) -> TaskHandle:
+        """Make a new task from a prefix of a task's journal.
+
+        before: key of the operation from which on the fork goes its own way; None copies all that has ended.
+        input: another input for it. version: another version of its agent. Calls that the task has made
+        behind that point are taken over with the keys that were sent, as unknown: evidence says what they
+        have done, and the fork does not act twice. Raises TaskNotFound, OperationNotFound, UnsettledPrefix.
+        Atomic; audited.
+        """
+        new = await changing.fork(self, tenant, task, before, reason, by, input, version)
+        return TaskHandle(self, tenant, new, replayed=False)
+
+    async def wake(self, task: str, *, reason: str, by: str = "app", tenant: str = DEFAULT_TENANT) -> bool:
+        """Let a task that waits for an operator try again; answers whether it waited so. Audited."""
+        return await changing.wake(self, tenant, task, reason, by)
+
+    async def accept(
+        self,
+        task: str,
+        verdict: Literal["accepted", "rejected"] = "accepted",
+        *,
+        reason: str,
+        by: str = "app",
+        evidence: Any = None,
+        seen: int | None = None,
+        tenant: str = DEFAULT_TENANT,
+    ) -> AcceptanceView:
+        """Judge the work of a task that succeeded; the last verdict stands.
+
+        seen: how many verdicts were seen, so that two people cannot overwrite each other. Raises
+        TaskNotFound, TaskNotEnded, AcceptanceConflict. Compare-and-set; audited.
+        """
+        return await changing.accept(self, tenant, task, verdict, reason, by, evidence, seen)
+
+    async def acceptances(self, task: str, *, tenant: str = DEFAULT_TENANT) -> Sequence[AcceptanceView]:
+        """List the verdicts on a task's work, oldest first."""
+        return await changing.acceptances(self, tenant, task)
 
     async def events(
         self, task: str, *, tenant: str = DEFAULT_TENANT, after: int = 0

@@ -166,7 +166,7 @@ async def rehearse(
 
 
 def _behind(run: _Rehearsal) -> tuple[str, ...]:
-    """Answer what was left over for good: what the code may still ask for behind its next operation is not."""
+    """Answer what was left over for good: what the code may yet ask for behind its next operation is not."""
     if not run.goes_on_at:
         return run.left_over()
     met = [run.rows[key].position for key in run.met]
