@@ -62,8 +62,9 @@ class Fork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forked:
-    """kind ``forked``: stored now, or by an earlier execution of this very record. ``unsettled``: operations of
-    the prefix have not ended; ``keys`` names them. ``no_operation``: there is no ``before`` in the journal.
+    """kind ``forked``: stored now, or by an earlier execution of this very record. ``unsettled``: operations
+    of the prefix have not ended; ``keys`` names them. ``no_operation``: there is no ``before`` in the
+    journal.
     ``not_found``."""
 
     kind: Literal["forked", "unsettled", "no_operation", "not_found"]
@@ -105,7 +106,8 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted:
-    """kind ``adopted``: it is queued in the lane of the new version. ``running``: a worker holds it. ``moved``:
+    """kind ``adopted``: it is queued in the lane of the new version. ``running``: a worker holds it.
+    ``moved``:
     something happened since it was seen. ``ended``; ``not_found``."""
 
     kind: Literal["adopted", "running", "moved", "ended", "not_found"]

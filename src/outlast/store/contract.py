@@ -275,8 +275,9 @@ class Store(Protocol):
         ...
 
     async def retry(self, requests: Sequence[Retry], *, now: int | None = None) -> list[Retried]:
-        """Open the next round of failed or cancelled tasks: queued, round + 1, marks and old deadline gone, the
-        named failed operations planned again (attempt and turn stand), event ``task.retried``, an audit row.
+        """Open the next round of failed or cancelled tasks: queued, round + 1, marks and old deadline gone,
+        the named failed operations planned again (attempt and turn stand), event ``task.retried``, an audit
+        row.
 
         The stream goes on with higher numbers. Lock, then look. Repeated, it answers ``not_ended``.
         """

@@ -351,7 +351,8 @@ class AdoptIssued:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttachSession:
-    """Gate: hold a conversation or run at a provider. Refused as ``taken <task>`` while another live task of the
+    """Gate: hold a conversation or run at a provider. Refused as ``taken <task>`` while another live task of
+    the
     tenant holds it. Idempotent."""
 
     provider: str
