@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
@@ -37,7 +38,7 @@ from outlast.store.contract import Store
 from outlast.store.posting import CancelReply, Posted
 from outlast.store.records import Submitted, TaskRef
 from outlast.store.rows import EventCursor, TaskFilter
-from outlast.streams.tail import Tail
+from outlast.streams.tail import FINAL, Tail
 from outlast.submitting import DEFAULT_TENANT, Request, Submitter, submission_for
 from outlast.views import AttemptView, EventView, TaskView
 
@@ -423,13 +424,18 @@ class Outlast:
     async def wait(
         self, task: str, *, tenant: str = DEFAULT_TENANT, timeout: Duration | None = None
     ) -> TaskView:
-        """Wait for a task's end and answer the task as it stands then. Raises TaskNotFound, TimeoutError."""
+        """Wait for a task's end and answer the task as it stands then. Raises TaskNotFound, TimeoutError.
+
+        Where its next round has begun in the very moment of its end, it is that one's end that is waited for.
+        """
         seconds = None if timeout is None else microseconds(timeout, what="timeout", zero=True) / 1_000_000
         async with asyncio.timeout(seconds):
             view = await self.get(task, tenant=tenant)
             while view.ended_at is None:
-                async for _ in self._following().follow(tenant, task, view.last_event):
-                    pass
+                async with aclosing(self._following().follow(tenant, task, view.last_event)) as events:
+                    async for event in events:
+                        if event.kind in FINAL:
+                            break
                 view = await self.get(task, tenant=tenant)
         return view
 
@@ -503,13 +509,17 @@ class Outlast:
     ) -> AsyncIterator[EventView]:
         """Follow a task's events above ``after`` until its end; first what is kept, then what comes.
 
-        Raises TaskNotFound. Ends at once when nothing above ``after`` will come.
+        A task that is tried again goes on: the end of a round is the end of the stream only while no other
+        round was opened. Raises TaskNotFound. Ends at once when nothing above ``after`` is kept of a task that
+        has ended.
         """
         view = await self.get(task, tenant=tenant)
-        if view.ended_at is not None and after >= view.last_event:
+        ended = view.ended_at is not None
+        if ended and after >= view.last_event:
             return
-        async for row in self._following().follow(tenant, task, after):
-            yield EventView.of(row)
+        async with aclosing(self._following().follow(tenant, task, after, ended=ended)) as rows:
+            async for row in rows:
+                yield EventView.of(row)
 
     async def stored_events(
         self, task: str, *, tenant: str = DEFAULT_TENANT, after: int = 0, limit: int = 500
