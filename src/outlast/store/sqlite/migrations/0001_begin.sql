@@ -22,7 +22,7 @@ create table tasks (
     deadline_at integer,
     cancelling integer not null default 0 check (cancelling in (0, 1)),
     -- With cancelling: what it has done is undone before it ends.
-    undoing integer not null default 0 check (undoing in (0, 1)),
+    undoing integer not null default 0 check (undoing in (0, 1) and undoing <= cancelling),
     children integer not null default 0 check (children >= 0),
     primary key (tenant, id),
     check ((state = 'waiting') = (reason is not null))
@@ -485,6 +485,7 @@ create trigger tasks_guard before update on tasks begin
             and not (new.state = 'queued' and new.round = old.round + 1)
             then raise(abort, 'a final task state changes only to queued, in the next round')
         when old.cancelling = 1 and new.state <> 'running' and new.state <> 'cancelled'
+            and not (old.undoing = 1 and new.undoing = 1 and new.state in ('queued', 'waiting'))
             then raise(abort, 'a task whose cancel stands ends as cancelled')
     end;
 end;
@@ -541,6 +542,22 @@ when old.taken_by is not null or new.number <> old.number or new.kind <> old.kin
     or new.key is not old.key or new.digest <> old.digest or new.data <> old.data
 begin
     select raise(abort, 'what lies before a task is taken once, and is never changed');
+end;
+
+create trigger issued_no_update before update on issued begin
+    select raise(abort, 'what was issued is never changed');
+end;
+
+create trigger issued_no_delete before delete on issued begin
+    select raise(abort, 'what was issued is never deleted');
+end;
+
+create trigger acceptances_no_update before update on acceptances begin
+    select raise(abort, 'verdicts are never changed');
+end;
+
+create trigger acceptances_no_delete before delete on acceptances begin
+    select raise(abort, 'verdicts are never deleted');
 end;
 
 -- A key that is held is given up before another has it.
