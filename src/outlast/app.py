@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
@@ -34,6 +35,7 @@ from outlast.errors import (
 from outlast.ledger import Operations, Pauses
 from outlast.opening import store_for
 from outlast.settings import Settings
+from outlast.store.changing import OutsidePosted
 from outlast.store.contract import Store
 from outlast.store.posting import CancelReply, Posted
 from outlast.store.records import Submitted, TaskRef
@@ -70,9 +72,9 @@ class TaskHandle:
         """Send the task a signal; see ``Outlast.signal``."""
         return await self._app.signal(self.id, name, data, key=key, tenant=self.tenant)
 
-    async def cancel(self, reason: str = "", *, by: str = "app") -> CancelReply:
+    async def cancel(self, reason: str = "", *, by: str = "app", undo: bool = False) -> CancelReply:
         """Cancel the task; see ``Outlast.cancel``."""
-        return await self._app.cancel(self.id, reason=reason, by=by, tenant=self.tenant)
+        return await self._app.cancel(self.id, reason=reason, by=by, undo=undo, tenant=self.tenant)
 
     def events(self, after: int = 0) -> AsyncIterator[EventView]:
         """Follow the task's stream; see ``Outlast.events``."""
@@ -265,9 +267,11 @@ class Outlast:
 
     def worker(self, settings: WorkerSettings | None = None) -> Worker:
         """Make a worker of this app's agents; ``await worker.run()`` serves until ``worker.stop()``."""
-        return Worker(self.registry, self.store, settings, callback=self._callback)
+        return Worker(self.registry, self.store, settings, callback=self.callback_place)
 
-    def _callback(self, tenant: str, task: str, key: str, signed: bool) -> CallbackPlace:
+    def callback_place(self, tenant: str, task: str, key: str, signed: bool) -> CallbackPlace:
+        """Answer where a callback of a task's operation is answered. Raises ConfigurationError without a
+        secret."""
         token, url = posting.callback_token(self.secret, tenant, task, key, signed=signed), self.public_url
         return CallbackPlace(
             token=token,
@@ -337,7 +341,10 @@ class Outlast:
         rows = await self.store.read_tasks([TaskRef(tenant=tenant, task=task)])
         if not rows:
             raise TaskNotFound(f"no task {task} in tenant {tenant}")
-        return TaskView.of(rows[0])
+        view = TaskView.of(rows[0])
+        if (view.state, view.reason) == ("waiting", "operator"):
+            return replace(view, detail=await changing.complaint(self.store, rows[0]))
+        return view
 
     async def list(
         self,
@@ -385,16 +392,23 @@ class Outlast:
         return await posting.answer(self.store, self.secret, token, data, message, signed)
 
     async def cancel(
-        self, task: str, *, reason: str = "", by: str = "app", tenant: str = DEFAULT_TENANT
+        self,
+        task: str,
+        *,
+        reason: str = "",
+        by: str = "app",
+        undo: bool = False,
+        tenant: str = DEFAULT_TENANT,
     ) -> CancelReply:
         """Cancel a task; what is answered agrees with how it ends.
 
         ``cancelled``: it has ended. ``requested``: it runs, no new call starts from now on, and it ends as
         cancelled as soon as what is under way has ended, within its worker's grace time. ``already``: it was
-        cancelled before. by: who wants it, for the audit trail. Raises TaskNotFound, and TaskEnded with the
-        state for a task that ended otherwise. Idempotent.
+        cancelled before. by: who wants it, for the audit trail. undo: what it has done, and what tools can
+        undo, is undone first, so that a task that has begun is ``requested`` whether it runs or waits. Raises
+        TaskNotFound, and TaskEnded with the state for a task that ended otherwise. Idempotent.
         """
-        return await posting.cancel(self.store, tenant, task, reason, by)
+        return await posting.cancel(self.store, tenant, task, reason, by, undo=undo)
 
     async def attempts(self, task: str, *, tenant: str = DEFAULT_TENANT) -> Sequence[AttemptView]:
         """List a task's attempts, oldest first."""
@@ -504,14 +518,33 @@ class Outlast:
         """List the verdicts on a task's work, oldest first."""
         return await changing.acceptances(self, tenant, task)
 
+    async def outside(
+        self,
+        provider: str,
+        session: str,
+        *,
+        event_id: str,
+        run: str = "",
+        data: Any = None,
+        tenant: str = DEFAULT_TENANT,
+    ) -> OutsidePosted:
+        """Bring an event of an outside session, or of one of its runs, to the task that holds it, as signal
+        ``outside:<provider>``; when this returns, it is stored.
+
+        event_id: the provider's own id of it, whichever way it came; the same one is stored once. Raises the
+        InvalidRequest family, NotFound when no task holds the session, TaskEnded, SignalConflict (that event
+        came with other data), InboxFull. Atomic; idempotent.
+        """
+        return await changing.outside(self.store, tenant, provider, session, run, event_id, data)
+
     async def events(
         self, task: str, *, tenant: str = DEFAULT_TENANT, after: int = 0
     ) -> AsyncIterator[EventView]:
         """Follow a task's events above ``after`` until its end; first what is kept, then what comes.
 
         A task that is tried again goes on: the end of a round is the end of the stream only while no other
-        round was opened. Raises TaskNotFound. Ends at once when nothing above ``after`` is kept of a task that
-        has ended.
+        round was opened. Raises TaskNotFound. Ends at once when nothing above ``after`` is kept of a task
+        that has ended.
         """
         view = await self.get(task, tenant=tenant)
         ended = view.ended_at is not None

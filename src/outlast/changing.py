@@ -10,17 +10,21 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol
 
-from outlast import clock
-from outlast.core import ids, values
+from outlast import clock, probes
+from outlast.core import canonical, ids, values
 from outlast.core.durations import Duration, microseconds
 from outlast.engine.registry import AgentSpec, Registry
 from outlast.engine.rehearsal import Rehearsed, rehearse
+from outlast.engine.run import CallbackPlace
 from outlast.errors import (
     AcceptanceConflict,
     EffectsUndone,
+    InboxFull,
     InvalidInput,
     InvalidRequest,
+    NotFound,
     OperationNotFound,
+    SignalConflict,
     TaskEnded,
     TaskNotEnded,
     TaskNotFound,
@@ -30,12 +34,14 @@ from outlast.errors import (
 from outlast.store.changing import Acceptance, AcceptanceRow, Adopt, Fork, OutsideEvent, OutsidePosted, Retry
 from outlast.store.contract import Store
 from outlast.store.records import Claimed, OperationRow, TaskRef
-from outlast.store.rows import OperationFilter, TaskRow
+from outlast.store.rows import EventCursor, OperationFilter, TaskRow
 from outlast.submitting import DEFAULT_TENANT
 from outlast.views import instant
 
 PAGE: Final = 500
 """Operations that are read at a time."""
+RECENT: Final = 10
+"""Events in which the reason of a wait for an operator is looked for."""
 
 
 class App(Protocol):
@@ -46,6 +52,10 @@ class App(Protocol):
     @property
     def store(self) -> Store:
         """The store."""
+        ...
+
+    def callback_place(self, tenant: str, task: str, key: str, signed: bool) -> CallbackPlace:
+        """Answer where a callback is answered."""
         ...
 
 
@@ -103,11 +113,14 @@ async def fork(
 ) -> str:
     """Make a new task from a prefix of a task's journal; answer its id. See ``Outlast.fork``."""
     row = await _task(app.store, tenant, task)
+    # Without the agent's code, the worker that runs it is the first to see whether the input fits.
+    spec = app.registry.agents.get((row.agent, version or row.version))
     text = None
     if input is not None:
+        if not isinstance(input, Mapping):
+            raise InvalidInput("the input of a fork is an object of its agent's parameters by name")
         plain = values.normalise(dict(input))
         text = values.encode(plain, what="input")
-        spec = app.registry.agents.get((row.agent, version or row.version))
         if spec is not None:
             spec.signature.check(plain)
     if version is not None:
@@ -126,9 +139,11 @@ async def fork(
                 reason=_reason(reason),
                 input=text,
                 version=version,
+                deadline_us=None if spec is None else spec.deadline_us,
             )
         ]
     )
+    probes.reach("fork.after_commit")
     match answer.kind:
         case "not_found":
             raise _no_task(tenant, task)
@@ -161,8 +176,14 @@ class VersionView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsal:
-    """What other code would make of a task. version: the code's. fits: whether it can take the journal
-    over."""
+    """What other code would make of a task.
+
+    version: the code's. fits: whether it can take the journal over. met: operations that the journal answered.
+    differences: where the code asks for other ones than the journal holds. left_over: keys of those that it
+    was past and did not ask for. not_reached: keys of those behind the place where it goes on, which it may
+    ask for yet, or never. goes_on_at: keys of what it would do next. ended: it came to its end. failed: what it
+    raised by itself.
+    """
 
     task: str
     from_version: str
@@ -171,6 +192,7 @@ class Rehearsal:
     met: int
     differences: tuple[str, ...]
     left_over: tuple[str, ...]
+    not_reached: tuple[str, ...]
     goes_on_at: tuple[str, ...]
     ended: bool
     failed: str | None
@@ -270,7 +292,9 @@ class Versions:
         )
         (loaded,) = await store.load([claimed])
         now = (await store.health()).now
-        found: Rehearsed = await rehearse(self._app.registry, spec, claimed, loaded, now=now)
+        found: Rehearsed = await rehearse(
+            self._app.registry, spec, claimed, loaded, now=now, place_of=self._app.callback_place
+        )
         return (
             Rehearsal(
                 task=row.task,
@@ -280,12 +304,24 @@ class Versions:
                 met=found.met,
                 differences=found.differences,
                 left_over=found.left_over,
+                not_reached=found.not_reached,
                 goes_on_at=found.goes_on_at,
                 ended=found.ended,
                 failed=found.failed,
             ),
             spec,
         )
+
+
+async def complaint(store: Store, row: TaskRow) -> str | None:
+    """Answer what a task said last before it began to wait for an operator: why."""
+    after = max(0, row.last_event - RECENT)
+    events = await store.read_events([EventCursor(tenant=row.tenant, task=row.task, after=after)], RECENT)
+    for event in reversed(events):
+        said = values.decode(event.data)
+        if event.kind == "log" and isinstance(said, dict) and said.get("level") == "error":
+            return str(said.get("message", ""))
+    return None
 
 
 async def wake(app: App, tenant: str, task: str, reason: str, by: str) -> bool:
@@ -368,7 +404,8 @@ async def accept(
             raise AcceptanceConflict(
                 f"task {task} has {answer.number} verdicts, and {seen} were seen; look at them first"
             )
-    return (await acceptances(app, tenant, task))[-1]
+    given = await app.store.read_acceptances(tenant, task)
+    return next(AcceptanceView.of(one) for one in reversed(given) if one.number == answer.number)
 
 
 async def acceptances(app: App, tenant: str, task: str) -> list[AcceptanceView]:
@@ -380,9 +417,39 @@ async def acceptances(app: App, tenant: str, task: str) -> list[AcceptanceView]:
 # -- outside sessions --------------------------------------------------------------------------------------
 
 
-async def outside(store: Store, event: OutsideEvent) -> OutsidePosted:
-    """Bring an event of an outside session to the one task that holds it."""
-    (posted,) = await store.post_outside([event])
+async def outside(
+    store: Store, tenant: str, provider: str, session: str, run: str, event: str, data: Any
+) -> OutsidePosted:
+    """Bring an event of an outside session to the task that holds it. See ``Outlast.outside``."""
+    ids.check_name(provider, "provider")
+    ids.check_key(session, "session")
+    ids.check_key(event, "event id")
+    if run:
+        ids.check_key(run, "run")
+    plain = values.normalise(data)
+    (posted,) = await store.post_outside(
+        [
+            OutsideEvent(
+                tenant=tenant,
+                provider=provider,
+                session=session,
+                run=run,
+                event=event,
+                data=values.encode(plain, what=f"the data of event {event}"),
+                digest=canonical.digest(plain),
+            )
+        ]
+    )
+    named = f"session {session} of {provider}" + (f", run {run}" if run else "")
+    match posted.kind:
+        case "not_found":
+            raise NotFound(f"no task holds {named}")
+        case "ended":
+            raise TaskEnded(f"the task that held {named} has ended")
+        case "conflict":
+            raise SignalConflict(f"event {event} of {named} came before with other data")
+        case "full":
+            raise InboxFull(f"too many signals lie before the task that holds {named}")
     return posted
 
 

@@ -87,14 +87,16 @@ async def _post(
     return posted
 
 
-async def cancel(store: Store, tenant: str, task: str, reason: str, by: str) -> CancelReply:
+async def cancel(
+    store: Store, tenant: str, task: str, reason: str, by: str, *, undo: bool = False
+) -> CancelReply:
     """Cancel a task. Raises TaskNotFound, TaskEnded for one that ended otherwise."""
     if len(reason) > MAX_REASON:
         raise InvalidRequest(f"a reason has at most {MAX_REASON} characters", pointer="/reason")
     # What cannot be stored as text is refused here, by name.
     values.encode(reason, what="the reason")
     who = f"person:{ids.check_key(by, 'by')}"
-    (reply,) = await store.cancel([Cancel(tenant=tenant, task=task, by=who, reason=reason)])
+    (reply,) = await store.cancel([Cancel(tenant=tenant, task=task, by=who, reason=reason, undo=undo)])
     if reply.kind == "not_found":
         raise TaskNotFound(f"no task {task} in tenant {tenant}")
     if reply.kind == "ended":

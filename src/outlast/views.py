@@ -37,7 +37,9 @@ class TaskView:
 
     reason: why it waits. error: code and message of a failure. cancelling: a cancel stands, and it ends as
     cancelled. parent: whose child it is. children: those that it has spawned. asks: questions to people that
-    are open.
+    are open. forked_from: the task whose journal it began with. accepted: the verdict that stands on its
+    work, ``accepted`` or ``rejected``. budget: the bounds on what it may spend. detail: what an operator is to
+    know of a task that waits for one; not in lists.
     """
 
     id: str
@@ -65,6 +67,10 @@ class TaskView:
     parent: str | None = None
     children: int = 0
     asks: int = 0
+    forked_from: str | None = None
+    accepted: str | None = None
+    budget: Any = None
+    detail: str | None = None
 
     @classmethod
     def of(cls, row: TaskRow) -> TaskView:
@@ -95,6 +101,9 @@ class TaskView:
             parent=row.parent,
             children=row.children,
             asks=row.asks,
+            forked_from=row.forked_from,
+            accepted=row.accepted,
+            budget=_value(row.budget),
         )
 
 
