@@ -16,6 +16,7 @@ from outlast.core import ids
 from outlast.core.durations import Duration, microseconds
 from outlast.core.retry import Backoff
 from outlast.core.webhooks import SignedBody
+from outlast.engine.acceptance import takes_input
 from outlast.engine.declaring import ToolOptions, tool_spec
 from outlast.engine.processes import check_importable
 from outlast.engine.registry import AgentSpec, Registry
@@ -128,6 +129,8 @@ class Outlast:
         pool: str = "default",
         deadline: Duration | None = None,
         retry: Backoff | None = None,
+        on_failure: Literal["undo"] | None = None,
+        check: Callable[..., Any] | None = None,
     ) -> Callable[[F], F]: ...
 
     def agent(
@@ -139,13 +142,20 @@ class Outlast:
         pool: str = "default",
         deadline: Duration | None = None,
         retry: Backoff | None = None,
+        on_failure: Literal["undo"] | None = None,
+        check: Callable[..., Any] | None = None,
     ) -> Any:
         """Register an async function as an agent; its first parameter is the TaskContext, the rest its input.
 
         version: tasks bind to the version that first claims them. deadline: how long after acceptance a task
         must have ended. retry: run failed attempts again; only its attempts and delays count, not its total
-        time.
+        time. on_failure: ``"undo"`` to undo what a task has done, as far as its tools can be undone, before
+        it ends as failed. check: a function, async or not, over the result, or the input and the result, of a
+        task that has succeeded; answers True, or a text that says what is wrong, or ``Accept`` or ``Reject``.
+        Its verdict stands beside the result; one that raises says nothing.
         """
+        if on_failure not in (None, "undo"):
+            raise ConfigurationError(f"on_failure= is 'undo' or left out, not {on_failure!r}")
 
         def register(target: F) -> F:
             label = name or target.__name__
@@ -160,6 +170,9 @@ class Outlast:
                     signature=Signature.of(target, skip=1, owner=f"agent {label}"),
                     deadline_us=None if deadline is None else microseconds(deadline, what="deadline"),
                     retry=retry,
+                    undoes=on_failure == "undo",
+                    check=check,
+                    check_takes_input=check is not None and takes_input(check, f"agent {label}"),
                 )
             )
             return target
@@ -294,13 +307,15 @@ class Outlast:
         deadline: Duration | None = None,
         run_at: datetime | None = None,
         version: str | None = None,
+        budget: Mapping[str, Any] | None = None,
         connection: Any = None,
         trace: str | None = None,
     ) -> TaskHandle:
         """Accept a task; when this returns, it is stored.
 
         agent: the decorated function or its name. input: its parameters by name. key: idempotency key (1 to
-        255 characters); the same key with the same request answers the first task. connection: an asyncpg or
+        255 characters); the same key with the same request answers the first task. budget: bounds on what it
+        may spend: ``operations``, ``tokens``, ``cost``, and ``depth`` of children. connection: an asyncpg or
         apsw connection in a transaction of the caller's; the task then commits with it, or not at all.
 
         Raises InvalidInput and its family, AgentNotFound, IdempotencyConflict, Busy, StoreUnavailable.
@@ -318,6 +333,7 @@ class Outlast:
             run_at=run_at,
             version=version,
             trace=trace,
+            budget=budget,
         )
         submission = submission_for(self.registry, request)
         if connection is not None:

@@ -178,11 +178,11 @@ class VersionView:
 class Rehearsal:
     """What other code would make of a task.
 
-    version: the code's. fits: whether it can take the journal over. met: operations that the journal answered.
-    differences: where the code asks for other ones than the journal holds. left_over: keys of those that it
-    was past and did not ask for. not_reached: keys of those behind the place where it goes on, which it may
-    ask for yet, or never. goes_on_at: keys of what it would do next. ended: it came to its end. failed: what it
-    raised by itself.
+    version: the code's. fits: whether it can take the journal over. met: operations that the journal
+    answered. differences: where the code asks for other ones than the journal holds. left_over: keys of those
+    that it was past and did not ask for. not_reached: keys of those behind the place where it goes on, which
+    it may ask for yet, or never. goes_on_at: keys of what it would do next. ended: it came to its end.
+    failed: what it raised by itself.
     """
 
     task: str
@@ -435,7 +435,10 @@ async def outside(
                 session=session,
                 run=run,
                 event=event,
-                data=values.encode(plain, what=f"the data of event {event}"),
+                data=values.encode(
+                    {"session": session, "run": run, "event": event, "data": plain},
+                    what=f"the data of event {event}",
+                ),
                 digest=canonical.digest(plain),
             )
         ]

@@ -7,6 +7,7 @@ from typing import Any, Final
 from outlast import clock, tokens
 from outlast.core import canonical, ids, values, webhooks
 from outlast.core.webhooks import SignedBody
+from outlast.engine.outside import OUTSIDE
 from outlast.engine.waits import CALLBACK
 from outlast.errors import (
     InboxFull,
@@ -33,6 +34,8 @@ async def signal(store: Store, tenant: str, task: str, name: str, data: Any, key
     ids.check_name(name, "signal name")
     if name.startswith(CALLBACK):
         raise InvalidKey(f"signal names that begin with {CALLBACK!r} are for callbacks")
+    if name.startswith(OUTSIDE):
+        raise InvalidKey(f"signal names that begin with {OUTSIDE!r} are for events of outside sessions")
     return await _post(store, tenant, task, name, data, key)
 
 
