@@ -14,7 +14,17 @@ from outlast.server import problem
 from outlast.server.auth import SCHEME, Keys
 from outlast.server.closing import Closing
 from outlast.server.reading import BodyLimit
-from outlast.server.routes import approvals, callbacks, control, health, links, operations, rules, tasks
+from outlast.server.routes import (
+    approvals,
+    callbacks,
+    changing,
+    control,
+    health,
+    links,
+    operations,
+    rules,
+    tasks,
+)
 from outlast.settings import Settings
 
 PROBLEM_SCHEMA: dict[str, Any] = {
@@ -88,6 +98,7 @@ def create_app(
     problem.install(api)
     v1 = APIRouter(prefix="/v1")
     v1.include_router(tasks.router)
+    v1.include_router(changing.router)
     v1.include_router(operations.router)
     v1.include_router(approvals.router)
     v1.include_router(rules.router)
