@@ -91,8 +91,8 @@ async def retry(app: App, tenant: str, task: str, reason: str, by: str, deadline
             )
         case "undone":
             raise EffectsUndone(
-                f"effects of task {task} were undone, and its journal says that they stand; fork it from"
-                " before them, or submit a new task"
+                f"effects of task {task} were undone, or may have been, and its journal says that they stand;"
+                " settle what is unknown, fork it from before them, or submit a new task"
             )
     return answer.round
 

@@ -19,7 +19,6 @@ from outlast.server.schemas.fields import (
 )
 from outlast.views import AttemptView, EventView, TaskView
 
-
 Count = Annotated[int | None, Field(strict=True, ge=0, le=2**53 - 1)]
 
 
