@@ -26,7 +26,8 @@ from outlast.store.rows import (
 _TABLES = (
     "tasks", "inputs", "lanes", "queue", "leases", "attempts", "sessions", "writers", "operations",
     "unsettled", "evidence", "events", "timers", "results", "outbox", "provider_waits", "business_keys",
-    "pauses", "audit", "settled_counts", "inbox", "posts", "approvals", "votes", "rules", "migrations",
+    "pauses", "audit", "settled_counts", "inbox", "posts", "approvals", "votes", "rules",
+    "issued", "acceptances", "outside", "migrations",
 )  # fmt: skip
 _VIEW_CONNECTIONS = 3
 
@@ -176,6 +177,8 @@ def operation_of(row: asyncpg.Record) -> OperationRow:
         ended_at=row["ended_at"],
         settled_by=row["settled_by"],
         business_key=row["business_key"],
+        idempotency_key=row["idempotency_key"],
+        usage=row["usage"],
     )
 
 

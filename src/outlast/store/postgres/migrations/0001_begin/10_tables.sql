@@ -25,7 +25,7 @@ create table outlast.tasks (
     deadline_at bigint,
     cancelling boolean not null default false,
     -- With cancelling: what it has done is undone before it ends.
-    undoing boolean not null default false,
+    undoing boolean not null default false check (not undoing or cancelling),
     children integer not null default 0 check (children >= 0),
     primary key (tenant, id),
     check ((state = 'waiting') = (reason is not null))
