@@ -31,15 +31,13 @@ def filing(house: House, recorder: Recorder, effect: str, ran: list[str], *, fin
         )
         return found.json()[0] if found.json() else None
 
-    declared: Any = effect
+    declared: dict[str, Any] = {"effect": effect}
+    if effect == "keyed":
+        declared["key_window"] = "24h"
+    if find and effect in ("keyed", "queryable"):
+        declared["find"] = find_ticket
 
-    @house.app.tool(
-        effect=declared,
-        key_window="24h" if effect == "keyed" else None,
-        find=find_ticket if find and effect in ("keyed", "queryable") else None,
-        retry=QUICK,
-        timeout=2,
-    )
+    @house.app.tool(retry=QUICK, timeout=2, **declared)
     async def create(call: ToolCall, amount: str) -> Any:
         ticket = {"invoice": "INV-102", "amount": amount}
         return (await call.http.post(f"{recorder.url}/tickets", json=ticket)).json()

@@ -25,7 +25,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn, cast
 
 from outlast import clock
@@ -131,7 +131,8 @@ class _Rehearsal(Run):
     """A run that ends wherever it would have to do something."""
 
     def __init__(self, host: Host, claimed: Claimed, loaded: Loaded, spec: AgentSpec) -> None:
-        super().__init__(host, claimed, loaded, spec)
+        # What has come and was not taken yet, the next attempt takes: that is where the code goes on.
+        super().__init__(host, claimed, replace(loaded, inbox=()), spec)
         self.met: set[str] = set()
         self.goes_on_at: list[str] = []
         self.differences: list[str] = []
@@ -173,8 +174,7 @@ class _Rehearsal(Run):
 
     def _goes_on(self, key: str | None) -> NoReturn:
         # What the code asks for while it unwinds, it would not ask for in a run.
-        cut = isinstance(sys.exc_info()[1], _Unrecorded | asyncio.CancelledError)
-        if key is not None and key not in self.goes_on_at and not cut:
+        if key is not None and key not in self.goes_on_at and not _cut(sys.exc_info()[1]):
             self.goes_on_at.append(key)
         raise _Unrecorded(key)
 
@@ -189,6 +189,13 @@ class _Rehearsal(Run):
             and row.key not in self.met
             and not row.key.startswith(inside)
         ]
+
+
+def _cut(error: BaseException | None) -> bool:
+    """Whether code that handles this unwinds since it was cut."""
+    if isinstance(error, BaseExceptionGroup):
+        return any(_cut(one) for one in error.exceptions)
+    return isinstance(error, _Unrecorded | asyncio.CancelledError)
 
 
 async def rehearse(
