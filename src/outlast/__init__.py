@@ -2,15 +2,18 @@
 
 from outlast.app import Outlast, TaskHandle
 from outlast.approvals import Approvals, Rules
+from outlast.core.acceptance import Accept, Reject
 from outlast.core.approval import Allow, Ask, Deny
 from outlast.core.retry import Backoff
 from outlast.engine.context import TaskContext
 from outlast.engine.finding import Found
+from outlast.engine.outside import SessionEvent
 from outlast.engine.registry import PolicyCall
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import (
     ApprovalDenied,
     ApprovalExpired,
+    BudgetExceeded,
     ChildCancelled,
     ChildFailed,
     Forbidden,
@@ -19,6 +22,7 @@ from outlast.errors import (
     OutlastError,
     Rejected,
     ResultUnstorable,
+    SessionTaken,
     StepFailed,
     TaskCancelled,
     TaskFailed,
@@ -44,6 +48,7 @@ from outlast.views import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "Accept",
     "Allow",
     "ApprovalDenied",
     "ApprovalExpired",
@@ -52,6 +57,7 @@ __all__ = [
     "Ask",
     "AttemptView",
     "Backoff",
+    "BudgetExceeded",
     "ChildCancelled",
     "ChildFailed",
     "Deny",
@@ -69,6 +75,7 @@ __all__ = [
     "Pauses",
     "PlanView",
     "PolicyCall",
+    "Reject",
     "Rejected",
     "Request",
     "ResultUnstorable",
@@ -77,6 +84,8 @@ __all__ = [
     "ScheduleRequest",
     "ScheduleView",
     "Schedules",
+    "SessionEvent",
+    "SessionTaken",
     "StepFailed",
     "TaskCancelled",
     "TaskContext",

@@ -22,7 +22,13 @@
     │   ├── FingerprintMismatch   the decision is about something else than was seen
     │   ├── ScheduleConflict      the schedule is not the revision that was seen
     │   ├── SignalConflict        same key, other data
-    │   └── TaskEnded             the task is over, and ended otherwise
+    │   ├── TaskEnded             the task is over, and ended otherwise
+    │   ├── TaskNotEnded          the task lives, or has succeeded
+    │   ├── EffectsUndone         its effects were undone; its journal no longer says what is outside
+    │   ├── UnsettledPrefix       a fork cannot begin with what is not settled
+    │   ├── VersionInUse          the task runs, or went on since it was looked at
+    │   ├── AcceptanceConflict    somebody else has judged the work since
+    │   └── SessionTaken          another task holds that outside session
     ├── NotAllowed                this person may not do that
     ├── InvalidToken              a link or callback is altered, expired, or of another secret
     ├── InvalidSignature          a message is not signed as it has to be
@@ -47,6 +53,7 @@
         ├── ApprovalDenied        policy or a person said no; nothing was sent
         ├── ApprovalExpired       nobody decided in time; nothing was sent
         ├── WaitTimeout           what was waited for did not come in time
+        ├── BudgetExceeded        the task has spent what it may
         ├── ChildFailed           a child task ended as failed
         └── ChildCancelled        a child task ended as cancelled
 
@@ -65,18 +72,21 @@ from __future__ import annotations
 from typing import ClassVar
 
 __all__ = [
+    "AcceptanceConflict",
     "AgentNotFound",
     "AmbiguousOperation",
     "ApprovalConflict",
     "ApprovalDenied",
     "ApprovalExpired",
     "ApprovalNotFound",
+    "BudgetExceeded",
     "Busy",
     "ChildCancelled",
     "ChildFailed",
     "ConfigurationError",
     "Conflict",
     "DeadlineExceeded",
+    "EffectsUndone",
     "FingerprintMismatch",
     "Forbidden",
     "IdempotencyConflict",
@@ -104,6 +114,7 @@ __all__ = [
     "SchemaMismatch",
     "SchemaOutdated",
     "SchemaTooNew",
+    "SessionTaken",
     "SettlementConflict",
     "SignalConflict",
     "StepFailed",
@@ -111,6 +122,7 @@ __all__ = [
     "TaskCancelled",
     "TaskEnded",
     "TaskFailed",
+    "TaskNotEnded",
     "TaskNotFound",
     "ToolFailed",
     "ToolRejected",
@@ -118,7 +130,9 @@ __all__ = [
     "Unavailable",
     "Uncertain",
     "Unserializable",
+    "UnsettledPrefix",
     "ValueTooLarge",
+    "VersionInUse",
     "WaitTimeout",
 ]
 
@@ -281,6 +295,50 @@ class TaskEnded(Conflict):
     def __init__(self, message: str, *, state: str = "") -> None:
         super().__init__(message)
         self.state = state
+
+
+class TaskNotEnded(Conflict):
+    """The task lives, or has succeeded. ``state`` says which."""
+
+    code = "task_not_ended"
+
+    def __init__(self, message: str, *, state: str = "") -> None:
+        super().__init__(message)
+        self.state = state
+
+
+class EffectsUndone(Conflict):
+    """Effects of the task were undone, so that its journal no longer says what is outside."""
+
+    code = "effects_undone"
+
+
+class UnsettledPrefix(Conflict):
+    """A fork cannot begin with operations that have not ended. ``keys`` names them."""
+
+    code = "unsettled_prefix"
+
+    def __init__(self, message: str, *, keys: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.keys = keys
+
+
+class VersionInUse(Conflict):
+    """The task runs under its version, or went on since it was looked at."""
+
+    code = "version_in_use"
+
+
+class AcceptanceConflict(Conflict):
+    """Somebody else has judged the work since it was looked at, or it has this verdict already."""
+
+    code = "acceptance_conflict"
+
+
+class SessionTaken(Conflict):
+    """Another live task holds that outside session."""
+
+    code = "session_taken"
 
 
 class NotAllowed(OutlastError):
@@ -456,6 +514,12 @@ class WaitTimeout(OperationError):
     """What was waited for did not come in time; recorded, so that a replay sees the same."""
 
     code = "wait_timeout"
+
+
+class BudgetExceeded(OperationError):
+    """The task has spent what it may; nothing was sent. ``reason`` names the bound."""
+
+    code = "budget_exceeded"
 
 
 class ChildFailed(OperationError):

@@ -37,7 +37,7 @@ from outlast.core.operation import OperationState
 from outlast.engine import scopes
 from outlast.engine.registry import AgentSpec
 from outlast.engine.run import Run
-from outlast.engine.steps import known, recorded
+from outlast.engine.steps import known, recorded, refuse_for_budget
 from outlast.engine.waits import Waiting, on_disk, until
 from outlast.engine.wording import MAX_ERROR_TEXT, event, failure
 from outlast.errors import ChildCancelled, ChildFailed, InvalidKey, InvalidRequest
@@ -372,6 +372,11 @@ def spawn(run: Run, key: str, spec: AgentSpec, given: Any, options: Options) -> 
         return before.child
     child = Child(run, key, spec)
     position = row.position if row is not None else run.next_position()
+    held = run.spending.begin_child() if row is None else None
+    if held is not None:
+        # Whoever asks for its result is told.
+        refuse_for_budget(run, key, position, "child", spec.name, request, held)
+        return child
     spawned = Spawned(child=child, position=position, request=request, arguments=text)
     family.spawned[key] = spawned
     if row is not None and (row.state != "running" or run.inbox.end_of(key) is not None):
@@ -443,6 +448,7 @@ def _submission(run: Run, spawned: Spawned, spec: AgentSpec, options: Options) -
         user=run.loaded.user,
         deadline_us=deadline_us,
         trace=run.loaded.trace,
+        budget=run.spending.of_child(),
         parent=Parent(task=run.task, epoch=run.epoch, key=spawned.child.key, detached=options.detached),
     )
 

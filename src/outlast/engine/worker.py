@@ -25,6 +25,7 @@ import orjson
 
 from outlast import clock, probes, telemetry
 from outlast.core import values
+from outlast.engine import acceptance, undoing
 from outlast.engine.children import Nursery
 from outlast.engine.context import TaskContext, tool_spec_of
 from outlast.engine.finding import Inquiries
@@ -69,6 +70,7 @@ class Worker:
         *,
         callback: Callable[[str, str, str, bool], CallbackPlace] | None = None,
     ) -> None:
+        registry.check()
         self.settings = settings or WorkerSettings()
         self.registry = registry
         self.store = store
@@ -341,6 +343,8 @@ class Worker:
         run = Run(self, claimed, loaded, spec)
         run.session_id = session
         probes.reach("worker.loaded")
+        undoing.prepare(run)
+        acceptance.prepare(run)
         context = TaskContext(run, self._spec_of)
         task = asyncio.get_running_loop().create_task(run.execute(context))
         self.runs[run] = task
