@@ -3,3 +3,6 @@
 from __future__ import annotations
 
 from outlast.testing.store_suite.changing import *  # noqa: F403
+from outlast.testing.store_suite.forking import *  # noqa: F403
+from outlast.testing.store_suite.outside import *  # noqa: F403
+from outlast.testing.store_suite.undoing import *  # noqa: F403

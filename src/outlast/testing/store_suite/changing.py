@@ -463,7 +463,8 @@ class TestVersions:
             ),
             now=scene.now,
         )
-        await scene.lose(record)  # type: ignore[arg-type]  # only time passes
+        scene.pass_time(2 * SECOND)
+        await scene.sweep()
         [row] = await scene.store.list_versions(scene.tenant)
         assert (row.queued, row.served_by) == (1, 0)
 
