@@ -230,7 +230,9 @@ class Stage:
         """
         place = await self._queued(task, lambda place: place.ask_at is None)
         async with asyncio.timeout(PATIENCE_S):
-            while (await self.app.get(task)).state != "waiting":
+            while True:
+                if (await self.app.get(task)).state == "waiting":
+                    break
                 await asyncio.sleep(_LOOK_S)
         self.note("queue", f"create_ticket waits as unknown for a person: {place.why}", tone="bad")
         (ticket,) = [one for one in await self.recorder.tickets() if one["invoice"] == self.invoice]
