@@ -199,6 +199,13 @@ class TestEndingsOfAnUndo:
         await scene.write(claimed, replace(ENDS["cancelled"](scene), error=said))
         await cancelled(scene, claimed)
 
+    async def test_a_plain_cancel_that_meets_an_undo_keeps_what_was_undone(self, scene: Scene) -> None:
+        claimed = await scene.running()
+        await scene.cancel(claimed, by=BY, reason=WHY)
+        said = {"code": "cancelled", "message": "undone", "compensation": {"state": "complete"}}
+        await scene.write(claimed, scene.failure(error=json.dumps(said)))
+        await cancelled(scene, claimed, said)
+
     async def test_a_release_and_a_suspension_are_what_they_are(self, scene: Scene) -> None:
         claimed = await undoing(scene)
         assert (await scene.write(claimed, scene.release())).state == "queued"
