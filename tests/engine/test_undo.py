@@ -46,6 +46,16 @@ class Desk:
                 raise faults.pop(0)
 
 
+async def heard(house: House, handle: Any) -> None:
+    """Wait until a task's run has heard of its cancel."""
+    [(worker, _)] = house.workers
+    run = worker.run_of("default", handle.id)
+    assert run is not None
+    async with asyncio.timeout(PATIENCE_S):
+        while not run.cancel_heard:
+            await house.store.wakes.wait("facts", 0.05)
+
+
 def said(view: Any) -> dict[str, Any]:
     """What the end of a task says of its undo."""
     return dict(view.error["compensation"])
@@ -203,7 +213,10 @@ async def test_a_cancel_without_undo_undoes_nothing_though_a_failure_would(house
     assert desk.log == ["put a"]
 
 
-async def test_a_cancel_during_the_undo_of_a_failure_lets_it_come_to_its_end(house: House) -> None:
+@pytest.mark.parametrize("undo", [True, False])
+async def test_a_cancel_during_the_undo_of_a_failure_lets_it_come_to_its_end(
+    house: House, undo: bool
+) -> None:
     desk = Desk(house)
     begun, release = asyncio.Event(), asyncio.Event()
 
@@ -227,11 +240,15 @@ async def test_a_cancel_during_the_undo_of_a_failure_lets_it_come_to_its_end(hou
     house.start()
     async with asyncio.timeout(PATIENCE_S):
         await begun.wait()
-    assert (await handle.cancel("enough", undo=True)).kind == "requested"
+    assert (await handle.cancel("enough", undo=undo)).kind == "requested"
+    await heard(house, handle)
     release.set()
     view = await house.ended(handle)
     assert desk.log == ["put a", "hold", "slow", "take a 1"]
     assert view.state == "cancelled"
+    assert view.error is not None
+    assert view.error["message"] == "enough"
+    assert said(view) == {"state": "complete", "undone": ["hold#1", "put#1"], "left": []}
     kinds = [event.kind for event in await house.events(handle)]
     assert [kind for kind in kinds if kind in ("task.failed", "task.cancelled")] == ["task.cancelled"]
     assert await house.violations() == []
@@ -392,6 +409,31 @@ async def test_an_undo_waits_for_the_decision_that_its_policy_asks_for(house: Ho
     assert await house.violations() == []
 
 
+async def test_an_approver_may_change_what_an_undo_takes_away(house: House) -> None:
+    desk = Desk(house, undo={"approval": lambda what: Ask("really?")})
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        await task.call(desk.put, "a")
+        raise LookupError
+
+    handle = await house.submit(agent)
+    house.start()
+    await house.waits(handle, "approval")
+    (asked,) = await house.app.approvals.list()
+    assert asked.shown["kind"] == "compensation"
+    await house.app.approvals.decide(
+        asked.id,
+        "approve",
+        fingerprint=asked.fingerprint,
+        by="kim",
+        arguments={"what": "a", "result": {"number": 77}},
+    )
+    view = await house.ended(handle)
+    assert (said(view)["state"], desk.log) == ("complete", ["put a", "take a 77"])
+    assert await house.violations() == []
+
+
 async def test_a_deadline_puts_what_is_not_undone_before_people(house: House) -> None:
     desk = Desk(house)
 
@@ -472,6 +514,80 @@ async def test_a_retried_task_runs_again_and_undoes_in_its_own_round(house: Hous
     assert desk.log == ["put a", "take a 1"]
     with pytest.raises(EffectsUndone):
         await house.app.retry(handle.id, reason="again", by="kim")
+    assert await house.violations() == []
+
+
+# -- forks ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_fork_undoes_what_it_has_done_and_taken_over_and_not_its_prefix(house: House) -> None:
+    log: list[str] = []
+
+    @house.app.tool(effect="idempotent")
+    async def take(call: ToolCall, what: str) -> None:
+        log.append(f"take {what}")
+
+    @house.app.tool(effect="keyed", key_window="1h", undo=take)
+    async def put(call: ToolCall, what: str) -> None:
+        log.append(f"put {what} {call.idempotency_key.partition(':')[0][-4:]}")
+
+    fails = False
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        for what in ("a", "b"):
+            await task.call(put, what, key=what)
+        if fails:
+            await task.call(put, "c", key="c")
+            raise LookupError
+
+    handle = await house.submit(agent)
+    house.start()
+    await house.ended(handle)
+    fails = True
+    fork = await house.app.fork(handle.id, before="b", reason="another way", by="kim")
+    view = await house.ended(fork)
+    assert said(view) == {"state": "complete", "undone": ["c", "b"], "left": []}
+    old, new = handle.id[-4:], fork.id[-4:]
+    assert log == [f"put a {old}", f"put b {old}", f"put b {old}", f"put c {new}", "take c", "take b"]
+    ledger = await house.operations(view)
+    assert ledger["b"].idempotency_key == f"{handle.id}:b"
+    assert ledger["c"].idempotency_key == f"{fork.id}:c"
+
+
+async def test_a_worker_that_drains_hands_the_undo_on(house: House) -> None:
+    desk = Desk(house)
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    @house.app.tool(effect="idempotent")
+    async def slow(call: ToolCall) -> None:
+        desk.log.append("slow")
+        begun.set()
+        await release.wait()
+
+    @house.app.tool(effect="manual", undo=slow)
+    async def hold(call: ToolCall) -> None:
+        desk.log.append("hold")
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        await task.call(desk.put, "a")
+        await task.call(hold)
+        raise LookupError
+
+    handle = await house.submit(agent)
+    worker = house.start(grace_s=10.0)
+    async with asyncio.timeout(PATIENCE_S):
+        await begun.wait()
+    worker.stop()
+    release.set()
+    await house.stop()
+    assert (await handle.get()).state == "queued"
+    assert desk.log == ["put a", "hold", "slow"]
+    house.start()
+    view = await house.ended(handle)
+    assert said(view) == {"state": "complete", "undone": ["hold#1", "put#1"], "left": []}
+    assert desk.log == ["put a", "hold", "slow", "take a 1"]
     assert await house.violations() == []
 
 

@@ -122,7 +122,7 @@ def read_cost(value: Any, *, pointer: str = "") -> Decimal:
     exponent = number.normalize().as_tuple().exponent
     if isinstance(exponent, int) and exponent < _SMALLEST:
         raise InvalidRequest("cost has at most 12 digits behind the point", pointer=pointer)
-    return number
+    return number.copy_abs()
 
 
 def cost_text(cost: Decimal) -> str:

@@ -236,6 +236,8 @@ async def _put(run: Run, operation: Operation, ask: Ask, number: int) -> HeldBac
             "arguments": operation.plain,
             "target": operation.target,
             "business_key": None if operation.business is None else operation.business.value,
+            # That it undoes something is a part of what is decided on.
+            **({"kind": operation.kind} if operation.undoes else {}),
         }
     )
     if len(shown.encode()) > MAX_SHOWN_BYTES:

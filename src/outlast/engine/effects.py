@@ -78,7 +78,7 @@ async def _made(run: Run, kind: OperationKind, key: str, tool: ToolSpec, argumen
     if row is not None and row.state in ("succeeded", "failed"):
         return recorded(run, row)
     if key not in run.open:
-        operation = prepared(run, kind, key, tool, arguments, row)
+        operation = _prepared(run, kind, key, tool, arguments, row, plain, request)
         begin(run, operation, lambda: _attempts(run, operation))
     try:
         return await run.join(key)
@@ -99,6 +99,19 @@ def prepared(
     """Make an operation as this run sees it. arguments: typed. row: what is on record of it."""
     plain = tool.signature.plain(arguments)
     request = canonical.fingerprint(kind, tool.name, plain)
+    return _prepared(run, kind, key, tool, arguments, row, plain, request)
+
+
+def _prepared(
+    run: Run,
+    kind: OperationKind,
+    key: str,
+    tool: ToolSpec,
+    arguments: dict[str, Any],
+    row: OperationRow | None,
+    plain: Any,
+    request: str,
+) -> Operation:
     issued = run.issued.get(key) if row is None else None
     if issued is not None and (
         # What has failed is known not to have happened.

@@ -227,7 +227,7 @@ def _end_attempt(tx: Transaction, head: Head, entry: EndAttempt) -> str | None:
         head.say(entry.events)
         head.end_attempt("cancelled")
         head.append("attempt.cancelled", epoch=epoch)
-        head.end_cancelled(epoch=epoch, error=_undone(entry) if head.undoing else None)
+        head.end_cancelled(epoch=epoch, error=_undone(head, entry))
         return None
     for key in entry.reopen:
         tx.run("reopen_operation", (*name, key))
@@ -255,12 +255,15 @@ def _end_attempt(tx: Transaction, head: Head, entry: EndAttempt) -> str | None:
     return None
 
 
-def _undone(entry: EndAttempt) -> str | None:
-    """Answer a worker's error where it says how a cancel went, and so what was undone."""
+def _undone(head: Head, entry: EndAttempt) -> str | None:
+    """Answer a worker's error where it says how a cancel went, and so what was undone; also where the cancel
+    came while it undid for another reason."""
     if entry.error is None:
         return None
     said = orjson.loads(entry.error)
-    return entry.error if isinstance(said, dict) and said.get("code") == "cancelled" else None
+    if not isinstance(said, dict) or said.get("code") != "cancelled":
+        return None
+    return entry.error if head.undoing or "compensation" in said else None
 
 
 def _wake_at(tx: Transaction, head: Head, entry: EndAttempt) -> int | None:

@@ -181,7 +181,7 @@ begin
 
     -- Where a cancel stands no gate is admitted but an undo's, and whatever ends the attempt ends it as cancelled. A task
     -- that has still to undo what it has done is released and suspended as any other; its worker's error says what was
-    -- undone.
+    -- undone, also where the cancel came while it undid for another reason.
     if v_marked is not null then
         v_stopped := array(
             select x.place
@@ -195,7 +195,8 @@ begin
             e_end[n] := 'cancelled';
             e_state[n] := 'cancelled';
             e_result[n] := null;
-            if v_over is not true or (e_error[n]::json ->> 'code') is distinct from 'cancelled' then
+            if (e_error[n]::json ->> 'code') is distinct from 'cancelled'
+               or (v_over is not true and (e_error[n]::json -> 'compensation') is null) then
                 e_error[n] := v_cancel.error;
             end if;
             m_head := m_head || (e_place[n] >> 20)::integer;
