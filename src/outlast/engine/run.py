@@ -348,6 +348,10 @@ class Run:
             self._read = number
             self.approvals = {(row.key, row.number): row for row in rows}
 
+    def has_asked(self, key: str) -> bool:
+        """Answer whether people have been asked about an operation."""
+        return any(of == key for of, _ in self.approvals)
+
     async def wait_for_news(
         self, key: str, wait: Wait, seconds: float | None, *, since: int | None = None
     ) -> bool:
