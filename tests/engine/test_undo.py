@@ -455,6 +455,41 @@ async def test_a_deadline_puts_what_is_not_undone_before_people(house: House) ->
     assert await house.violations() == []
 
 
+async def test_a_deadline_in_the_middle_of_an_undo_puts_the_rest_before_people(house: House) -> None:
+    desk = Desk(house)
+
+    @house.app.tool(effect="manual")
+    async def slow(call: ToolCall) -> None:
+        async with call.sending():
+            desk.log.append("slow")
+            await asyncio.Event().wait()
+
+    @house.app.tool(effect="manual", undo=slow)
+    async def hold(call: ToolCall) -> None:
+        desk.log.append("hold")
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        for what in ("a", "b"):
+            await task.call(desk.put, what)
+        await task.call(hold)
+        await task.call(desk.put, "c")
+        raise LookupError
+
+    handle = await house.app.submit(agent, deadline=2)
+    house.start(grace_s=0.2)
+    view = await house.ended(handle)
+    assert view.state == "failed"
+    assert view.error is not None
+    assert view.error["code"] == "agent_error"
+    assert said(view) == {"state": "incomplete", "undone": ["put#3"], "left": ["hold#1", "put#2", "put#1"]}
+    assert desk.log == ["put a", "put b", "hold", "put c", "take c 4", "slow"]
+    ledger = await house.operations(view)
+    assert [ledger[f"{key}/undo"].state for key in said(view)["left"]] == ["unknown"] * 3
+    assert [ledger[f"{key}/undo"].attempt for key in said(view)["left"]] == [1, 0, 0]
+    assert await house.violations() == []
+
+
 async def test_an_effect_of_an_earlier_operation_is_not_undone_twice(house: House) -> None:
     desk = Desk(house)
 
