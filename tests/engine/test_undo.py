@@ -56,6 +56,20 @@ async def heard(house: House, handle: Any) -> None:
             await house.store.wakes.wait("facts", 0.05)
 
 
+async def looked_at(house: House, operation: str) -> tuple[Any, Any]:
+    """Wait until the settler has settled an operation, or has left it to a person; answer it and its place."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                row, seen = await house.app.operations.show(operation)
+                place = await house.place(operation)
+                if row.state != "unknown" or (place is not None and place.ask_at is None):
+                    return row, place
+                await house.store.wakes.wait("events", 0.1)
+    except TimeoutError:
+        raise AssertionError(f"{row}\n{place}\n{seen}") from None
+
+
 def said(view: Any) -> dict[str, Any]:
     """What the end of a task says of its undo."""
     return dict(view.error["compensation"])
@@ -487,6 +501,47 @@ async def test_a_deadline_in_the_middle_of_an_undo_puts_the_rest_before_people(h
     ledger = await house.operations(view)
     assert [ledger[f"{key}/undo"].state for key in said(view)["left"]] == ["unknown"] * 3
     assert [ledger[f"{key}/undo"].attempt for key in said(view)["left"]] == [1, 0, 0]
+    assert await house.violations() == []
+
+
+@pytest.mark.parametrize("there", [True, False])
+async def test_the_settler_settles_an_undo_of_a_task_that_has_ended_and_never_gives_it_up(
+    house: House, there: bool
+) -> None:
+    begun: list[str] = []
+
+    async def find(call: ToolCall) -> bool | None:
+        assert call.idempotency_key.endswith(":hold#1/undo")
+        return True if there else None
+
+    @house.app.tool(effect="queryable", find=find, visible_within=0, timeout="1h")
+    async def slow(call: ToolCall) -> bool:
+        async with call.sending():
+            begun.append(call.idempotency_key)
+            await asyncio.Event().wait()
+        return False
+
+    @house.app.tool(effect="manual", undo=slow)
+    async def hold(call: ToolCall) -> None: ...
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        await task.call(hold)
+        raise LookupError
+
+    handle = await house.app.submit(agent, deadline=1.5)
+    house.start(grace_s=0.0)
+    view = await house.ended(handle)
+    assert said(view)["left"] == ["hold#1"]
+    assert len(begun) == 1
+    operation = f"{handle.id}:hold#1/undo"
+    row, place = await looked_at(house, operation)
+    if there:
+        assert (row.state, row.settled_by, row.result) == ("succeeded", "settler", True)
+    else:
+        assert row.state == "unknown"
+        assert place is not None
+        assert "what it was to undo still stands" in place.why
     assert await house.violations() == []
 
 
