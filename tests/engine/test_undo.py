@@ -57,7 +57,7 @@ async def heard(house: House, handle: Any) -> None:
 
 
 async def looked_at(house: House, operation: str) -> tuple[Any, Any]:
-    """Wait until the settler has settled an operation, or has left it to a person; answer it and its place."""
+    """Wait until the settler has settled an operation or left it to a person; answer it and its place."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             while True:
