@@ -1,5 +1,6 @@
 """Run AI-agent tasks so that they outlive their process, and what they do outside is done once and known."""
 
+from outlast.alone import Ledger
 from outlast.app import Outlast, TaskHandle
 from outlast.approvals import Approvals, Rules
 from outlast.core.approval import Allow, Ask, Deny
@@ -11,6 +12,9 @@ from outlast.engine.settings import WorkerSettings
 from outlast.errors import (
     ApprovalDenied,
     ApprovalExpired,
+    ApprovalPending,
+    CallHeld,
+    CallPending,
     ChildCancelled,
     ChildFailed,
     Forbidden,
@@ -19,12 +23,14 @@ from outlast.errors import (
     OutlastError,
     Rejected,
     ResultUnstorable,
+    ScopeBusy,
     StepFailed,
     TaskCancelled,
     TaskFailed,
     ToolFailed,
     ToolRejected,
     Uncertain,
+    Unsettled,
     WaitTimeout,
 )
 from outlast.ledger import Operations, OtherSide, Pauses, PlanView
@@ -47,11 +53,14 @@ __all__ = [
     "Allow",
     "ApprovalDenied",
     "ApprovalExpired",
+    "ApprovalPending",
     "ApprovalView",
     "Approvals",
     "Ask",
     "AttemptView",
     "Backoff",
+    "CallHeld",
+    "CallPending",
     "ChildCancelled",
     "ChildFailed",
     "Deny",
@@ -60,6 +69,7 @@ __all__ = [
     "Forbidden",
     "Found",
     "Invalid",
+    "Ledger",
     "NotSent",
     "OperationView",
     "Operations",
@@ -77,6 +87,7 @@ __all__ = [
     "ScheduleRequest",
     "ScheduleView",
     "Schedules",
+    "ScopeBusy",
     "StepFailed",
     "TaskCancelled",
     "TaskContext",
@@ -87,6 +98,7 @@ __all__ = [
     "ToolFailed",
     "ToolRejected",
     "Uncertain",
+    "Unsettled",
     "WaitTimeout",
     "WorkerSettings",
 ]

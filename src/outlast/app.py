@@ -8,11 +8,13 @@ from datetime import datetime
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
 from outlast import posting
+from outlast.alone import ENTER_S, Ledger
 from outlast.approvals import Approvals, Rules
 from outlast.core import ids
 from outlast.core.durations import Duration, microseconds
 from outlast.core.retry import Backoff
 from outlast.core.webhooks import SignedBody
+from outlast.engine.alone import AGENT
 from outlast.engine.declaring import ToolOptions, tool_spec
 from outlast.engine.processes import check_importable
 from outlast.engine.registry import AgentSpec, Registry
@@ -146,6 +148,8 @@ class Outlast:
 
         def register(target: F) -> F:
             label = name or target.__name__
+            if label == AGENT:
+                raise ConfigurationError(f"agent name {AGENT} is Outlast's own")
             if not asyncio.iscoroutinefunction(target):
                 raise ConfigurationError(f"agent {label} must be an async function")
             self.registry.add_agent(
@@ -273,6 +277,49 @@ class Outlast:
             url=None if url is None else f"{url}/v1/callbacks/{token}",
             secret=posting.signing_secret(self.secret, token) if signed else None,
         )
+
+    # -- the ledger alone -----------------------------------------------------------------------------------
+
+    def ledger(
+        self,
+        scope: str,
+        *,
+        tenant: str = DEFAULT_TENANT,
+        user: str | None = None,
+        timeout: Duration = ENTER_S,
+        wait: Duration = 0,
+        final: bool = False,
+        deadline: Duration | None = None,
+        settings: WorkerSettings | None = None,
+    ) -> Ledger:
+        """Answer the ledger of a scope, for code that is no agent: ``async with app.ledger("order-7") as
+        ledger: await ledger.call(tool, …)``.
+
+        scope: names the piece of work (1 to 255 characters); the same scope entered again answers the calls
+        that it has finished. timeout: how long entering waits while somebody else is in it. wait: how long
+        its calls wait for people, settlements and switches before they raise. final: to leave the block
+        without an error ends the scope as succeeded. user: on whose behalf it calls; deadline: how long after
+        its first entry it must be closed; both count where the scope is new. settings: lengths of lease and
+        grace time.
+
+        Entering raises ScopeBusy, TaskCancelled, TaskEnded (it failed, such as by its deadline), InvalidKey,
+        StoreUnavailable.
+        """
+        return Ledger(
+            self,
+            scope,
+            tenant=tenant,
+            user=user,
+            timeout=timeout,
+            wait=wait,
+            final=final,
+            deadline=deadline,
+            settings=settings,
+        )
+
+    def check_open(self) -> None:
+        """Raise ConfigurationError unless this app is open."""
+        self._ready()
 
     # -- tasks ----------------------------------------------------------------------------------------------
 

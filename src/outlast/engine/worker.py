@@ -61,6 +61,9 @@ CUT_S = 5.0
 class Worker:
     """Run tasks of a registry's agents from a store."""
 
+    attempt_of: type[Run] = Run
+    """What runs a claimed task."""
+
     def __init__(
         self,
         registry: Registry,
@@ -211,6 +214,17 @@ class Worker:
             if not run.active:
                 run.interrupt("drained", "the worker is stopping")
 
+    def duties(self) -> list[Coroutine[Any, Any, Any]]:
+        """Answer what is done beside claiming, for as long as the worker serves."""
+        return [
+            self.session.keep(),
+            sweeper.keep_sweeping(self.store, self.settings),
+            Settler(self).keep(),
+            Hearing(self).keep(),
+            keep_delivering(self.store, self.settings),
+            schedules.keep_firing(self.store, self.settings),
+        ]
+
     async def run(self) -> None:
         """Serve until ``stop``; returns when every lease is given back or its grace time is over."""
         pools = self.settings.pools
@@ -227,12 +241,7 @@ class Worker:
             await self._first(opening, self._stopping.wait())
             if self._stopping.is_set():
                 return
-            duties.append(asyncio.create_task(self.session.keep()))
-            duties.append(asyncio.create_task(sweeper.keep_sweeping(self.store, self.settings)))
-            duties.append(asyncio.create_task(Settler(self).keep()))
-            duties.append(asyncio.create_task(Hearing(self).keep()))
-            duties.append(asyncio.create_task(keep_delivering(self.store, self.settings)))
-            duties.append(asyncio.create_task(schedules.keep_firing(self.store, self.settings)))
+            duties += [asyncio.create_task(duty) for duty in self.duties()]
             claiming = asyncio.create_task(self._claim(pools, serves))
             duties.append(claiming)
             done, _ = await asyncio.wait({*duties, journal}, return_when=asyncio.FIRST_COMPLETED)
@@ -338,7 +347,7 @@ class Worker:
 
     def _start(self, session: str, claimed: Claimed, loaded: Loaded) -> None:
         spec = self.registry.agents[claimed.agent, claimed.version]
-        run = Run(self, claimed, loaded, spec)
+        run = self.attempt_of(self, claimed, loaded, spec)
         run.session_id = session
         probes.reach("worker.loaded")
         context = TaskContext(run, self._spec_of)
