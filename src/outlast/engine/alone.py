@@ -307,20 +307,18 @@ class Alone(Worker):
         """Be the agent's code: stand for the block until it is left for good."""
         run = self.run_of(context.tenant, context.id)
         assert isinstance(run, Scoped)
-        knocks = tuple(row.number for row in run.loaded.inbox if row.name == ENTER)
-        if knocks:
-            known = run.rows.get(ENTER)
-            run.append(
-                RecordOperation(
-                    key=ENTER,
-                    position=run.next_position() if known is None else known.position,
-                    kind="signal",
-                    name=ENTER,
-                    state="running",
-                    request=canonical.fingerprint("signal", ENTER, {}),
-                    takes=knocks,
-                )
+        known = run.rows.get(ENTER)
+        run.append(
+            RecordOperation(
+                key=ENTER,
+                position=run.next_position() if known is None else known.position,
+                kind="signal",
+                name=ENTER,
+                state="running",
+                request=canonical.fingerprint("signal", ENTER, {}),
+                takes=tuple(row.number for row in run.loaded.inbox if row.name == ENTER),
             )
+        )
         self._held = run
         self._entered.set()
         await self._left.wait()
