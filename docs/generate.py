@@ -18,6 +18,7 @@ from typer.main import get_command
 import outlast
 from outlast import errors, ledger, linking, posting, probes, submitting, telemetry
 from outlast import views as views_
+from outlast.alone import Ledger
 from outlast.app import Operations, Outlast, Pauses, Schedules, TaskHandle
 from outlast.approvals import Approvals, Rules
 from outlast.cli.failing import EXIT_CODES
@@ -415,12 +416,13 @@ def python() -> str:
     """The classes that callers and agent code hold, member by member."""
     written = []
     held: Sequence[tuple[str, type]] = (
-        ("app", Outlast), ("handle", TaskHandle), ("app.operations", Operations), ("app.pauses", Pauses),
+        ("app", Outlast), ("handle", TaskHandle), ("ledger", Ledger),
+        ("app.operations", Operations), ("app.pauses", Pauses),
         ("app.schedules", Schedules), ("app.approvals", Approvals), ("app.rules", Rules),
         ("task", TaskContext), ("child", Child), ("callback", Callback), ("call", ToolCall),
         ("call.http", http.HttpCall),
     )  # fmt: skip
-    inside = {"check", "leave", "mark_undone", "others_open"}
+    inside = {"check", "check_open", "leave", "mark_undone", "others_open"}
     for name, kind in held:
         written += [f"### {kind.__name__}", prose(kind.__doc__)]
         rows = [

@@ -69,9 +69,7 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(
-    store: Store, recorder: Recorder, database_url: str, tmp_path: Path
-) -> AsyncIterator[Desk]:
+async def desk(store: Store, recorder: Recorder, database_url: str, tmp_path: Path) -> AsyncIterator[Desk]:
     async with Fleet(tmp_path) as fleet:
         app = build(recorder.url, store=store)
         await app.open()
@@ -130,10 +128,14 @@ async def test_close_ends_a_scope_inside_its_block(desk: Desk) -> None:
 
 
 async def test_a_block_that_fails_is_not_final(desk: Desk) -> None:
-    with pytest.raises(ZeroDivisionError):
+    async def fail() -> str:
         async with desk.ledger(final=True) as ledger:
             await ledger.call("keyed", "INV-102")
-            raise ZeroDivisionError
+            raise ZeroDivisionError(ledger.id)
+
+    with pytest.raises(ZeroDivisionError):
+        await fail()
+    ledger = desk.ledger()
     assert (await desk.app.get(ledger.id)).state == "waiting"
 
 
