@@ -3,16 +3,19 @@
 from outlast.alone import Ledger
 from outlast.app import Outlast, TaskHandle
 from outlast.approvals import Approvals, Rules
+from outlast.core.acceptance import Accept, Reject
 from outlast.core.approval import Allow, Ask, Deny
 from outlast.core.retry import Backoff
 from outlast.engine.context import TaskContext
 from outlast.engine.finding import Found
+from outlast.engine.outside import SessionEvent
 from outlast.engine.registry import PolicyCall
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import (
     ApprovalDenied,
     ApprovalExpired,
     ApprovalPending,
+    BudgetExceeded,
     CallHeld,
     CallPending,
     ChildCancelled,
@@ -24,6 +27,7 @@ from outlast.errors import (
     Rejected,
     ResultUnstorable,
     ScopeBusy,
+    SessionTaken,
     StepFailed,
     TaskCancelled,
     TaskFailed,
@@ -50,6 +54,7 @@ from outlast.views import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "Accept",
     "Allow",
     "ApprovalDenied",
     "ApprovalExpired",
@@ -59,6 +64,7 @@ __all__ = [
     "Ask",
     "AttemptView",
     "Backoff",
+    "BudgetExceeded",
     "CallHeld",
     "CallPending",
     "ChildCancelled",
@@ -79,6 +85,7 @@ __all__ = [
     "Pauses",
     "PlanView",
     "PolicyCall",
+    "Reject",
     "Rejected",
     "Request",
     "ResultUnstorable",
@@ -88,6 +95,8 @@ __all__ = [
     "ScheduleView",
     "Schedules",
     "ScopeBusy",
+    "SessionEvent",
+    "SessionTaken",
     "StepFailed",
     "TaskCancelled",
     "TaskContext",

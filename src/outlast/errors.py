@@ -22,7 +22,13 @@
     │   ├── FingerprintMismatch   the decision is about something else than was seen
     │   ├── ScheduleConflict      the schedule is not the revision that was seen
     │   ├── SignalConflict        same key, other data
-    │   └── TaskEnded             the task is over, and ended otherwise
+    │   ├── TaskEnded             the task is over, and ended otherwise
+    │   ├── TaskNotEnded          the task lives, or has succeeded
+    │   ├── EffectsUndone         its effects were undone; its journal no longer says what is outside
+    │   ├── UnsettledPrefix       a fork cannot begin with what is not settled
+    │   ├── VersionInUse          the task runs, or went on since it was looked at
+    │   ├── AcceptanceConflict    somebody else has judged the work since
+    │   └── SessionTaken          another task holds that outside session
     ├── NotAllowed                this person may not do that
     ├── InvalidToken              a link or callback is altered, expired, or of another secret
     ├── InvalidSignature          a message is not signed as it has to be
@@ -52,6 +58,7 @@
         ├── ApprovalDenied        policy or a person said no; nothing was sent
         ├── ApprovalExpired       nobody decided in time; nothing was sent
         ├── WaitTimeout           what was waited for did not come in time
+        ├── BudgetExceeded        the task has spent what it may
         ├── ChildFailed           a child task ended as failed
         └── ChildCancelled        a child task ended as cancelled
 
@@ -70,6 +77,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 __all__ = [
+    "AcceptanceConflict",
     "AgentNotFound",
     "AmbiguousOperation",
     "ApprovalConflict",
@@ -77,6 +85,7 @@ __all__ = [
     "ApprovalExpired",
     "ApprovalNotFound",
     "ApprovalPending",
+    "BudgetExceeded",
     "Busy",
     "CallHeld",
     "CallPending",
@@ -85,6 +94,7 @@ __all__ = [
     "ConfigurationError",
     "Conflict",
     "DeadlineExceeded",
+    "EffectsUndone",
     "FingerprintMismatch",
     "Forbidden",
     "IdempotencyConflict",
@@ -113,6 +123,7 @@ __all__ = [
     "SchemaOutdated",
     "SchemaTooNew",
     "ScopeBusy",
+    "SessionTaken",
     "SettlementConflict",
     "SignalConflict",
     "StepFailed",
@@ -120,6 +131,7 @@ __all__ = [
     "TaskCancelled",
     "TaskEnded",
     "TaskFailed",
+    "TaskNotEnded",
     "TaskNotFound",
     "ToolFailed",
     "ToolRejected",
@@ -128,7 +140,9 @@ __all__ = [
     "Uncertain",
     "Unserializable",
     "Unsettled",
+    "UnsettledPrefix",
     "ValueTooLarge",
+    "VersionInUse",
     "WaitTimeout",
 ]
 
@@ -291,6 +305,50 @@ class TaskEnded(Conflict):
     def __init__(self, message: str, *, state: str = "") -> None:
         super().__init__(message)
         self.state = state
+
+
+class TaskNotEnded(Conflict):
+    """The task lives, or has succeeded. ``state`` says which."""
+
+    code = "task_not_ended"
+
+    def __init__(self, message: str, *, state: str = "") -> None:
+        super().__init__(message)
+        self.state = state
+
+
+class EffectsUndone(Conflict):
+    """Effects of the task were undone, so that its journal no longer says what is outside."""
+
+    code = "effects_undone"
+
+
+class UnsettledPrefix(Conflict):
+    """A fork cannot begin with operations that have not ended. ``keys`` names them."""
+
+    code = "unsettled_prefix"
+
+    def __init__(self, message: str, *, keys: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.keys = keys
+
+
+class VersionInUse(Conflict):
+    """The task runs under its version, or went on since it was looked at."""
+
+    code = "version_in_use"
+
+
+class AcceptanceConflict(Conflict):
+    """Somebody else has judged the work since it was looked at, or it has this verdict already."""
+
+    code = "acceptance_conflict"
+
+
+class SessionTaken(Conflict):
+    """Another live task holds that outside session."""
+
+    code = "session_taken"
 
 
 class NotAllowed(OutlastError):
@@ -525,6 +583,12 @@ class WaitTimeout(OperationError):
     """What was waited for did not come in time; recorded, so that a replay sees the same."""
 
     code = "wait_timeout"
+
+
+class BudgetExceeded(OperationError):
+    """The task has spent what it may; nothing was sent. ``reason`` names the bound."""
+
+    code = "budget_exceeded"
 
 
 class ChildFailed(OperationError):

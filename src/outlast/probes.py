@@ -38,6 +38,9 @@ POINTS: dict[str, str] = {
     "approvals.before_ask": "policy wants a decision, the question not yet on disk",
     "approvals.after_ask": "the question is on disk, the call waits",
     "waits.before_take": "a signal or a child's end has been read, not yet taken on record",
+    "undo.before_decision": "the task ends badly and is to undo, nothing of that on disk yet",
+    "undo.after_decision": "the decision to undo is on disk, nothing undone yet",
+    "fork.after_commit": "the fork is stored, the caller not yet told",
     "deliver.before": "a task's end has left something for another task, not yet delivered",
     "deliver.after": "what was left is delivered",
 }

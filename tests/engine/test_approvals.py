@@ -158,6 +158,26 @@ async def test_the_decision_survives_every_process(house: House, recorder: Recor
     assert [one.id for one in await house.app.approvals.list(task=handle.id, state=None)] == [approval.id]
 
 
+async def test_a_decision_while_the_task_lingers_over_an_old_question_is_heard(
+    house: House, recorder: Recorder
+) -> None:
+    files = register(house, recorder)
+    handle = await house.submit(files)
+    house.start()
+    approval = await asked(house, handle)
+    await house.stop()
+    # Woken by something else, it comes back to the question of an earlier attempt, and stays in memory.
+    await handle.signal("noise")
+    house.start(linger_s=60.0)
+    started = await handle.get()
+    async for event in handle.events(after=started.last_event):
+        if event.kind == "attempt.started":
+            break
+    await approve(house, approval)
+    assert (await house.ended(handle)).result == "118.50"
+    assert (await handle.get()).attempts == 2
+
+
 # -- exactly what was shown ----------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from tests.races.blocking import Blocked, Place, flushing, into
 from tests.races.holding import Rival, ended, rival, start
-from tests.races.twins import BUILD, ENTRIES, TOUCHES
+from tests.races.twins import BUILD, ENTRIES, TOUCHES, begun
 
 from outlast.store.approving import ApprovalFilter
 from outlast.store.contract import Store
@@ -72,7 +72,7 @@ def of_each_entry(row: str, then: str, *, touching: bool = False) -> Callable[[A
 
 async def prepared(scene: Scene, kind: type) -> tuple[Claimed, Entry]:
     """Have a running task and an entry for it."""
-    claimed = await scene.running(deadline_us=HOUR)
+    claimed = await begun(scene, kind.__name__, deadline_us=HOUR)
     return claimed, await BUILD[kind](scene, claimed)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.races.twins import BUILDS, LOSSES
+from tests.races.twins import BUILDS, LOSSES, begun
 
 from outlast.store.posting import CancelReply, Delivered
 from outlast.store.reconciling import OpenItem, OpenRequest, Postponement
@@ -32,7 +32,7 @@ from outlast.testing.store_suite.scene import HOUR, SECOND, Scene, changed
 @pytest.mark.parametrize("entry_of", BUILDS)
 async def test_an_entry_in_time_is_written(scene: Scene, entry_of: str) -> None:
     """What makes the stale twins below worth something: each would have changed the store."""
-    claimed = await scene.running(deadline_us=HOUR)
+    claimed = await begun(scene, entry_of, deadline_us=HOUR)
     entry = await BUILDS[entry_of](scene, claimed)
     before = await scene.store.dump()
     await scene.write(claimed, entry)
@@ -43,7 +43,7 @@ async def test_an_entry_in_time_is_written(scene: Scene, entry_of: str) -> None:
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("entry_of", BUILDS)
 async def test_an_entry_of_a_lost_lease_changes_nothing(scene: Scene, entry_of: str, loss: str) -> None:
-    claimed = await scene.running(deadline_us=HOUR)
+    claimed = await begun(scene, entry_of, deadline_us=HOUR)
     entry = await BUILDS[entry_of](scene, claimed)
     await LOSSES[loss](scene, claimed)
     before = await scene.store.dump()
@@ -54,7 +54,7 @@ async def test_an_entry_of_a_lost_lease_changes_nothing(scene: Scene, entry_of: 
 
 @pytest.mark.parametrize("entry_of", BUILDS)
 async def test_a_stale_entry_spares_its_neighbours(scene: Scene, entry_of: str) -> None:
-    claimed, neighbour = await scene.running(), await scene.running(ttl_us=HOUR)
+    claimed, neighbour = await begun(scene, entry_of), await begun(scene, entry_of, ttl_us=HOUR)
     entry = await BUILDS[entry_of](scene, claimed)
     theirs = await BUILDS[entry_of](scene, neighbour)
     await scene.lose(claimed)
@@ -69,7 +69,7 @@ async def test_a_stale_entry_spares_its_neighbours(scene: Scene, entry_of: str) 
 @pytest.mark.parametrize("entry_of", BUILDS)
 async def test_an_entry_of_another_tenants_twin_changes_nothing(scene: Scene, entry_of: str) -> None:
     """Same task id, same epoch, same everything: but the tenant."""
-    claimed = await scene.running(tenant="tenant-blue")
+    claimed = await begun(scene, entry_of, tenant="tenant-blue")
     record = replace(scene.submission(tenant="tenant-red"), task=claimed.task)
     await scene.accept([record])
     entry = await BUILDS[entry_of](scene, claimed)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.stores import MEMORY, new_store
 from tests.testing.exhibits import Break, Broken, Exhibit, into, names, seen_by
+from tests.testing.test_change_checkers import BROKEN as BROKEN_BY_CHANGE
 from tests.testing.test_people_checkers import BROKEN as BROKEN_BY_PEOPLE
 
 from outlast.store.reconciling import EVERY_TENANT, Pause, Postponement
@@ -610,7 +611,7 @@ async def test_a_broken_dump_is_seen(exhibit: Exhibit, checker: str, text: str, 
 
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_every_checker_is_shown_something_broken(checker: str) -> None:
-    assert [text for name, text, _ in (*BROKEN, *BROKEN_BY_PEOPLE) if name == checker]
+    assert [text for name, text, _ in (*BROKEN, *BROKEN_BY_PEOPLE, *BROKEN_BY_CHANGE) if name == checker]
 
 
 def test_violations_name_where(exhibit: Exhibit) -> None:

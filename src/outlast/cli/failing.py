@@ -32,6 +32,7 @@ SCHEMA: Final = 6
 INTERRUPTED: Final = 130
 
 EXIT_CODES: Final[dict[str, int]] = {
+    "acceptance_conflict": CONFLICT,
     "agent_not_found": NOT_FOUND,
     "ambiguous_operation": FAILED,
     "approval_conflict": CONFLICT,
@@ -39,6 +40,7 @@ EXIT_CODES: Final[dict[str, int]] = {
     "approval_expired": FAILED,
     "approval_not_found": NOT_FOUND,
     "approval_pending": FAILED,
+    "budget_exceeded": FAILED,
     "busy": UNAVAILABLE,
     "call_held": UNAVAILABLE,
     "call_pending": FAILED,
@@ -47,6 +49,7 @@ EXIT_CODES: Final[dict[str, int]] = {
     "configuration_error": USAGE,
     "conflict": CONFLICT,
     "deadline_exceeded": FAILED,
+    "effects_undone": CONFLICT,
     "error": FAILED,
     "fingerprint_mismatch": CONFLICT,
     "idempotency_conflict": CONFLICT,
@@ -71,6 +74,7 @@ EXIT_CODES: Final[dict[str, int]] = {
     "schema_outdated": SCHEMA,
     "schema_too_new": SCHEMA,
     "scope_busy": UNAVAILABLE,
+    "session_taken": CONFLICT,
     "settlement_conflict": CONFLICT,
     "signal_conflict": CONFLICT,
     "step_failed": FAILED,
@@ -79,13 +83,16 @@ EXIT_CODES: Final[dict[str, int]] = {
     "task_cancelled": FAILED,
     "task_ended": CONFLICT,
     "task_failed": FAILED,
+    "task_not_ended": CONFLICT,
     "task_not_found": NOT_FOUND,
     "tool_failed": FAILED,
     "tool_rejected": FAILED,
     "unavailable": UNAVAILABLE,
     "unserializable": USAGE,
     "unsettled": FAILED,
+    "unsettled_prefix": CONFLICT,
     "value_too_large": USAGE,
+    "version_in_use": CONFLICT,
     "wait_timeout": FAILED,
 }
 """Error code to exit code; complete, which a test checks."""

@@ -34,15 +34,14 @@ from typing import Any, Final, NoReturn
 
 from outlast import clock
 from outlast.core import canonical, ids, values
-from outlast.core.transitions import WAITING_REASONS
 from outlast.engine import effects
 from outlast.engine.hearing import Hearing
 from outlast.engine.housekeeping import sweeper
 from outlast.engine.registry import AgentSpec, Registry, ToolSpec
-from outlast.engine.run import CALM_TURNS, Host, Run, Wait
+from outlast.engine.run import CALM_TURNS, Wait
+from outlast.engine.scoped import Patience, Scoped
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.signature import Signature
-from outlast.engine.wording import event
 from outlast.engine.worker import CUT_S, Worker
 from outlast.errors import (
     ApprovalPending,
@@ -63,9 +62,6 @@ from outlast.store.contract import Store
 from outlast.store.posting import Signal
 from outlast.store.records import (
     Claimed,
-    EndAttempt,
-    Loaded,
-    NewEvent,
     RecordOperation,
     Submission,
     TaskRef,
@@ -77,10 +73,6 @@ AGENT: Final = "outlast.ledger"
 VERSION: Final = "1"
 ENTER: Final = "enter"
 """The signal that a scope waits for, and the operation that takes it."""
-BRIEF_S: Final = 60.0
-"""A pause that is over by itself within this is waited for."""
-SOON_S: Final = 1.0
-"""A wait that is over by itself within this is waited for, whatever it is for."""
 CLAIMING_S: Final = 10.0
 """How long it may take at most to claim a scope that nobody is in."""
 FINAL: Final = ("succeeded", "failed")
@@ -125,69 +117,6 @@ class Place:
             input=values.encode({"scope": self.scope}),
             user=self.user,
             deadline_us=self.deadline_us,
-        )
-
-
-class Scoped(Run):
-    """An attempt at a scope: it ends when its block is left, not when nothing but waits is open."""
-
-    again = False
-    """Whether what failed and may be tried again is to be opened again."""
-    _stirring: asyncio.Future[None] | None = None
-
-    def __init__(self, host: Host, claimed: Claimed, loaded: Loaded, spec: AgentSpec) -> None:
-        super().__init__(host, claimed, loaded, spec)
-        self.owed: dict[str, str] = {}
-        """What calls that were given up wait for."""
-
-    def quiet(self) -> None:
-        """Stay: the block knows when to leave."""
-
-    def begin_wait(self, key: str, wait: Wait) -> None:
-        """Note that an operation does nothing but wait, and tell whoever made it."""
-        super().begin_wait(key, wait)
-        self._stir()
-
-    def end_wait(self, key: str) -> None:
-        """Note that a wait is over."""
-        super().end_wait(key)
-        self._stir()
-
-    def stirring(self) -> asyncio.Future[None]:
-        """Answer what is done as soon as any operation begins or ends to wait."""
-        if self._stirring is None or self._stirring.done():
-            self._stirring = asyncio.get_running_loop().create_future()
-        return self._stirring
-
-    def _stir(self) -> None:
-        if self._stirring is not None and not self._stirring.done():
-            self._stirring.set_result(None)
-
-    def interrupt(self, kind: Any, detail: str = "") -> None:
-        """Seal the run for a reason. That the ledger has moved on is none: whoever called looks again, under
-        the same lease."""
-        if kind != "outpaced":
-            super().interrupt(kind, detail)
-
-    def leave(self, *, again: bool) -> None:
-        """End the attempt, and let the scope wait until it is entered again."""
-        self.again = again
-        self.interrupt("drained", "the block was left")
-
-    def _interrupted(self) -> EndAttempt:
-        if self.interruption in ("cancelled", "expired", "mismatched"):
-            return super()._interrupted()
-        events: tuple[NewEvent, ...] = ()
-        if self.interruption == "unstorable":
-            events = (event("log", level="error", message=self.detail),)
-        owed = {*self.owed.values()} - {"timer"}
-        return EndAttempt(
-            attempt_end="suspended",
-            task_state="waiting",
-            reason=next((name for name in WAITING_REASONS if name in owed), "signal"),
-            facts=self.facts,
-            reopen=tuple(key for key, row in self.rows.items() if self.again and self._reopens(row)),
-            events=events,
         )
 
 
@@ -382,7 +311,7 @@ class Alone(Worker):
                 f"scope {self.place.scope!r} is not entered: use 'async with app.ledger(…) as ledger:'"
             )
         assert me is not None
-        cancels, patience = me.cancelling(), _Patience(patience_s)
+        cancels, patience = me.cancelling(), Patience(patience_s)
         while True:
             if run.sealed:
                 self._refuse(run)
@@ -407,7 +336,7 @@ class Alone(Worker):
             if not run.sealed:
                 await self._look_again(run, key)
 
-    async def _accompany(self, run: Scoped, key: str, making: asyncio.Task[Any], patience: _Patience) -> None:
+    async def _accompany(self, run: Scoped, key: str, making: asyncio.Task[Any], patience: Patience) -> None:
         """Wait for a call's end; give up what waits for longer than it may. Raises the CallPending family."""
         while not making.done():
             wait, left = run.waits.get(key), None
@@ -527,27 +456,6 @@ class Alone(Worker):
                 if self._serving is not None and self._serving.done():
                     self._serving.result()
                 raise ConfigurationError(f"{scope} was left")
-
-
-class _Patience:
-    """How long one call waits for what holds it back, by reasons; each counts from its first time."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._since: dict[str, float] = {}
-
-    def left(self, wait: Wait) -> float:
-        """Answer how many seconds more, 0 or less for none."""
-        now = clock.monotonic()
-        own = self._seconds - (now - self._since.setdefault(wait.reason, now))
-        if wait.due is not None and wait.due - now <= SOON_S:
-            return max(own, SOON_S)
-        if wait.reason not in ("timer", "limit"):
-            return own
-        brief = BRIEF_S - (now - self._since[wait.reason]) if wait.reason == "limit" else BRIEF_S
-        left = max(own, brief)
-        # There is no use in waiting for a part of it.
-        return 0.0 if wait.due is not None and wait.due - now > left else left
 
 
 def _heard(making: asyncio.Task[Any]) -> None:

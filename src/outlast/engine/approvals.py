@@ -130,7 +130,7 @@ def _apply_edit(operation: Operation, row: ApprovalRow | None) -> None:
         operation.arguments = tool.signature.check(operation.plain)
         operation.text = row.arguments
         operation.business = business_key(tool, operation.plain)
-    sent = canonical.fingerprint("tool", tool.name, operation.plain)
+    sent = canonical.fingerprint(operation.kind, tool.name, operation.plain)
     operation.decision = canonical.decision_digest(sent, tool.version, operation.target)
 
 
@@ -236,6 +236,8 @@ async def _put(run: Run, operation: Operation, ask: Ask, number: int) -> HeldBac
             "arguments": operation.plain,
             "target": operation.target,
             "business_key": None if operation.business is None else operation.business.value,
+            # That it undoes something is a part of what is decided on.
+            **({"kind": operation.kind} if operation.undoes else {}),
         }
     )
     if len(shown.encode()) > MAX_SHOWN_BYTES:
@@ -252,7 +254,7 @@ async def _put(run: Run, operation: Operation, ask: Ask, number: int) -> HeldBac
         AskApproval(
             key=operation.key,
             position=operation.position,
-            kind="tool",
+            kind=operation.kind,
             name=tool.name,
             request=operation.request,
             arguments=operation.text,

@@ -25,6 +25,7 @@ import orjson
 
 from outlast import clock, probes, telemetry
 from outlast.core import values
+from outlast.engine import acceptance, undoing
 from outlast.engine.children import Nursery
 from outlast.engine.context import TaskContext, tool_spec_of
 from outlast.engine.finding import Inquiries
@@ -72,6 +73,7 @@ class Worker:
         *,
         callback: Callable[[str, str, str, bool], CallbackPlace] | None = None,
     ) -> None:
+        registry.check()
         self.settings = settings or WorkerSettings()
         self.registry = registry
         self.store = store
@@ -350,6 +352,8 @@ class Worker:
         run = self.attempt_of(self, claimed, loaded, spec)
         run.session_id = session
         probes.reach("worker.loaded")
+        undoing.prepare(run)
+        acceptance.prepare(run)
         context = TaskContext(run, self._spec_of)
         task = asyncio.get_running_loop().create_task(run.execute(context))
         self.runs[run] = task

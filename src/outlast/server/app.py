@@ -17,6 +17,7 @@ from outlast.server.reading import BodyLimit
 from outlast.server.routes import (
     approvals,
     callbacks,
+    changing,
     control,
     health,
     links,
@@ -98,6 +99,7 @@ def create_app(
     problem.install(api)
     v1 = APIRouter(prefix="/v1")
     v1.include_router(tasks.router)
+    v1.include_router(changing.router)
     v1.include_router(operations.router)
     v1.include_router(approvals.router)
     v1.include_router(rules.router)

@@ -25,6 +25,7 @@ from outlast.errors import (
     ScheduleConflict,
     SettlementConflict,
     TaskEnded,
+    TaskNotEnded,
     Unavailable,
     Unserializable,
     ValueTooLarge,
@@ -71,6 +72,12 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "approval_conflict": (409, "The approval cannot be decided any more"),
     "fingerprint_mismatch": (409, "The approval asks about something else than was seen"),
     "task_ended": (409, "The task has ended"),
+    "task_not_ended": (409, "The task lives, or has succeeded"),
+    "effects_undone": (409, "What the task has done was undone"),
+    "unsettled_prefix": (409, "What comes before has not ended"),
+    "version_in_use": (409, "The task runs, or went on"),
+    "acceptance_conflict": (409, "The work was judged since"),
+    "session_taken": (409, "Another task holds the outside session"),
     "approval_denied": (409, "Policy or a person said no"),
     "approval_expired": (409, "Nobody decided in time"),
     "call_pending": (409, "The call is not over"),
@@ -78,6 +85,7 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "approval_pending": (409, "Nobody has decided yet"),
     "call_held": (409, "The call is held back"),
     "wait_timeout": (409, "It did not come in time"),
+    "budget_exceeded": (409, "The task has spent what it may"),
     "child_failed": (409, "The child task failed"),
     "child_cancelled": (409, "The child task was cancelled"),
     "lease_lost": (409, "The lease is no longer held"),
@@ -173,7 +181,7 @@ def _of_outlast(_: Request, error: Exception) -> Response:
         ]
     elif isinstance(error, InvalidRequest) and error.pointer:
         members["errors"] = [{"pointer": error.pointer, "detail": str(error)}]
-    if isinstance(error, SettlementConflict | ApprovalConflict | TaskEnded):
+    if isinstance(error, SettlementConflict | ApprovalConflict | TaskEnded | TaskNotEnded):
         members["state"] = error.state
     if isinstance(error, FingerprintMismatch):
         members["current"] = error.current

@@ -19,6 +19,21 @@ from outlast.store.approving import (
     Rules,
     VoteRow,
 )
+from outlast.store.changing import (
+    Acceptance,
+    AcceptanceRow,
+    Accepted,
+    Adopt,
+    Adopted,
+    Fork,
+    Forked,
+    OutsideEvent,
+    OutsidePosted,
+    OutsideRow,
+    Retried,
+    Retry,
+    VersionRow,
+)
 from outlast.store.posting import (
     Cancel,
     CancelReply,
@@ -270,6 +285,46 @@ class Store(Protocol):
         """
         ...
 
+    async def retry(self, requests: Sequence[Retry], *, now: int | None = None) -> list[Retried]:
+        """Open the next round of failed or cancelled tasks: queued, round + 1, marks and old deadline gone,
+        the named failed operations planned again (attempt and turn stand), event ``task.retried``, an audit
+        row.
+
+        The stream goes on with higher numbers. Lock, then look. Repeated, it answers ``not_ended``.
+        """
+        ...
+
+    async def fork(self, requests: Sequence[Fork], *, now: int | None = None) -> list[Forked]:
+        """Make new tasks from prefixes of journals; a task is copied whole or not at all.
+
+        Copied: input, user, pool, priority, budget, and the operations placed before ``before`` with results,
+        keys and times; each of them has to have ended. What lies behind and ever had an intent is kept as
+        ``issued`` with the key that was sent, so that the fork does not act twice. Event ``task.submitted``
+        with ``forked_from``; audit rows for both. Idempotent by the new id.
+        """
+        ...
+
+    async def adopt(self, requests: Sequence[Adopt], *, now: int | None = None) -> list[Adopted]:
+        """Bind queued or waiting tasks to another version, by compare-and-set; they are queued in its lane
+        (event ``task.adopted``, audit row), and so a task that waits for an operator goes on."""
+        ...
+
+    async def wake(self, ref: TaskRef, by: str, reason: str, *, now: int | None = None) -> bool:
+        """Let a task that waits for an operator try again; answers whether it did wait so. Audited."""
+        ...
+
+    async def accept(self, verdicts: Sequence[Acceptance], *, now: int | None = None) -> list[Accepted]:
+        """Record verdicts on the work of tasks that succeeded, by compare-and-set on how many there are.
+        Event ``task.accepted`` or ``task.rejected``; audited."""
+        ...
+
+    async def post_outside(
+        self, events: Sequence[OutsideEvent], *, now: int | None = None
+    ) -> list[OutsidePosted]:
+        """Bring events of outside sessions to the tasks that hold them, as signals ``outside:<provider>``
+        under the key ``<session>/<run>/<event>``. Idempotent by that key."""
+        ...
+
     async def put_rule(self, rule: Rule, *, now: int | None = None) -> int:
         """Let a standing rule stand from the next intent on; answers its number; kept in the audit trail."""
         ...
@@ -354,6 +409,19 @@ class Store(Protocol):
 
     async def read_audit(self, tenant: str, after: int = 0, limit: int = 100) -> list[AuditRow]:
         """Read a tenant's audit trail above a number, oldest first."""
+        ...
+
+    async def list_versions(self, tenant: str | None = None) -> list[VersionRow]:
+        """Count live tasks by the version that they need; of all tenants without one. The cost follows the
+        tasks that live, not those that ended."""
+        ...
+
+    async def read_acceptances(self, tenant: str, task: str) -> list[AcceptanceRow]:
+        """Read the verdicts on a task's work, oldest first."""
+        ...
+
+    async def read_outside(self, tenant: str, task: str) -> list[OutsideRow]:
+        """Read the outside sessions that a task holds."""
         ...
 
     async def read_inbox(self, tenant: str, task: str, after: int = 0) -> list[InboxRow]:

@@ -161,11 +161,11 @@ def _callers(app: Outlast, place: Place) -> None:
         )
 
     @app.agent(version="1")
-    async def stubborn(task: TaskContext, invoice: str, seconds: float) -> None:
-        """Call, ignore every cancellation for so long, and call again."""
+    async def stubborn(task: TaskContext, invoice: str, over_s: float) -> None:
+        """Call, ignore every cancellation until the deadline has been over for so long, and call again."""
         await task.call("plain", key="act-1", invoice=invoice, amount="1")
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
+        assert task.deadline is not None
+        while time.time() < task.deadline.timestamp() + over_s:
             try:
                 await asyncio.sleep(0.05)
             except asyncio.CancelledError:

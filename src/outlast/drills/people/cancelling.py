@@ -173,8 +173,8 @@ def _runs(pid: int) -> bool:
 
 async def deadline_ignored(scene: Scene, cell: str) -> Played:
     """A task whose time is over; its agent swallows every cancellation and goes on to call."""
-    input = {"invoice": invoice_of(cell), "seconds": 6.0}
-    task = await scene.submit("stubborn", input, deadline=3.0)
+    input = {"invoice": invoice_of(cell), "over_s": 3.0}
+    task = await scene.submit("stubborn", input, deadline=8.0)
     await scene.recorder.wait_for(method="POST", key=f"{task}:act-1", ended=True, timeout=40.0)
     view = await scene.end(task)
     return Played(

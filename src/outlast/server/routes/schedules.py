@@ -11,8 +11,8 @@ from outlast.errors import InvalidKey, ScheduleNotFound
 from outlast.schedules import ScheduleRequest, ScheduleView
 from outlast.server import reading
 from outlast.server.problem import pointing
-from outlast.server.routes.asked import Around, answer, reads, refusals
-from outlast.server.schemas.fields import ShortText, written
+from outlast.server.routes.asked import Around, Operating, answer, reads, refusals
+from outlast.server.schemas.fields import BY, ShortText, written
 from outlast.server.schemas.schedules import (
     Instants,
     NewSchedule,
@@ -27,9 +27,9 @@ router = APIRouter(route_class=reading.StrictRoute, tags=["schedules"])
 PRECONDITION: Final = reads(
     If_Match="The entity tag of the revision that was seen; refused when another stands.",
 )
-BODIES: Final = ("bad_json", "body_too_large", "unsupported_media_type")
+BODIES: Final = ("bad_json", "body_too_large", "unsupported_media_type", "not_allowed")
 Why = Annotated[ShortText | None, Query(description="Why; kept in the audit trail.")]
-By = Annotated[ShortText | None, Query(description="Who says so; the caller's key by default.")]
+By = Annotated[ShortText | None, Query(description=BY)]
 
 
 async def _known_id(id: str) -> str:
@@ -75,7 +75,7 @@ async def list_schedules(
         If_None_Match="`*`: the schedule must be new.",
     ),
 )
-async def put_schedule(id: str, body: NewSchedule, request: Request, asked: Around) -> Response:
+async def put_schedule(id: str, body: NewSchedule, request: Request, asked: Operating) -> Response:
     """Make a schedule, or put this one in the place of another of its id; the same again changes nothing."""
     with pointing("/input"):
         kind, view = await asked.app.schedules.apply(
@@ -97,7 +97,7 @@ async def put_schedule(id: str, body: NewSchedule, request: Request, asked: Arou
                 priority=body.priority,
                 deadline=body.deadline,
                 version=body.version,
-                by=body.by or asked.caller.name,
+                by=asked.caller.named(body.by),
                 reason=body.reason or "",
                 revision=reading.expected_revision(request),
             )
@@ -120,17 +120,17 @@ async def read_schedule(asked: Around, id: KnownId) -> Response:
 @router.delete(
     "/schedules/{id}",
     status_code=204,
-    responses=refusals("bad_request", "schedule_not_found", "schedule_conflict"),
+    responses=refusals("bad_request", "not_allowed", "schedule_not_found", "schedule_conflict"),
     openapi_extra=PRECONDITION,
 )
 async def delete_schedule(
-    request: Request, asked: Around, id: KnownId, reason: Why = None, by: By = None
+    request: Request, asked: Operating, id: KnownId, reason: Why = None, by: By = None
 ) -> Response:
     """Delete a schedule; tasks that it fired go on."""
     await asked.app.schedules.delete(
         id,
         tenant=asked.caller.tenant,
-        by=by or asked.caller.name,
+        by=asked.caller.named(by),
         reason=reason or "",
         revision=reading.expected_revision(request),
     )
@@ -145,26 +145,26 @@ CHANGE: Final[dict[str, Any]] = {
 
 
 @router.post("/schedules/{id}/pause", **CHANGE)
-async def pause_schedule(body: ScheduleChange, request: Request, asked: Around, id: KnownId) -> Response:
+async def pause_schedule(body: ScheduleChange, request: Request, asked: Operating, id: KnownId) -> Response:
     """Fire no more, from now on until it is resumed; tasks that it fired go on."""
     view = await asked.app.schedules.pause(
         id,
         reason=body.reason,
         tenant=asked.caller.tenant,
-        by=body.by or asked.caller.name,
+        by=asked.caller.named(body.by),
         revision=reading.expected_revision(request),
     )
     return _answer(view)
 
 
 @router.post("/schedules/{id}/resume", **CHANGE)
-async def resume_schedule(body: ScheduleChange, request: Request, asked: Around, id: KnownId) -> Response:
+async def resume_schedule(body: ScheduleChange, request: Request, asked: Operating, id: KnownId) -> Response:
     """Fire again, from the first instant ahead; what passed meanwhile is not made up for."""
     view = await asked.app.schedules.resume(
         id,
         reason=body.reason,
         tenant=asked.caller.tenant,
-        by=body.by or asked.caller.name,
+        by=asked.caller.named(body.by),
         revision=reading.expected_revision(request),
     )
     return _answer(view)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, WithJsonSchema
 
 from outlast.core import schedule
 from outlast.schedules import ScheduleView
-from outlast.server.schemas.fields import Body, Instant, Length, Name, ShortText, written
+from outlast.server.schemas.fields import BY, Body, Instant, Length, Name, ShortText, written
 
 CronText = Annotated[
     str,
@@ -64,14 +64,14 @@ class NewSchedule(Body):
     ] = None
     version: Annotated[Name | None, Field(description="A version of the agent to bind to.")] = None
     reason: Annotated[ShortText | None, Field(description="Why; kept in the audit trail.")] = None
-    by: Annotated[ShortText | None, Field(description="Who says so; the caller's key by default.")] = None
+    by: Annotated[ShortText | None, Field(description=BY)] = None
 
 
 class ScheduleChange(Body):
     """Why a schedule is paused or goes on."""
 
     reason: Annotated[ShortText, Field(description="Why; kept in the audit trail.")]
-    by: Annotated[ShortText | None, Field(description="Who says so; the caller's key by default.")] = None
+    by: Annotated[ShortText | None, Field(description=BY)] = None
 
 
 class Schedule(BaseModel):

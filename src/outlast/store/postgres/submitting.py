@@ -181,7 +181,8 @@ def _columns(batch: Sequence[Submission], lanes: Sequence[int | None]) -> list[A
             for s in batch
         ]
         parents = list(zip(*spawned, strict=True))
-    return [*zip(*rows, strict=True), *parents, lanes]
+    budgets = [s.budget for s in batch] if any(s.budget is not None for s in batch) else ()
+    return [*zip(*rows, strict=True), *parents, budgets, lanes]
 
 
 def _verdicts(batch: Sequence[Submission], rows: list[asyncpg.Record]) -> list[Submitted]:

@@ -29,7 +29,7 @@ _TABLES = (
     "tasks", "inputs", "lanes", "queue", "leases", "attempts", "sessions", "writers", "operations",
     "unsettled", "evidence", "events", "timers", "results", "outbox", "provider_waits", "business_keys",
     "pauses", "audit", "settled_counts", "inbox", "posts", "approvals", "votes", "rules", "schedules",
-    "migrations",
+    "issued", "acceptances", "outside", "migrations",
 )  # fmt: skip
 _VIEW_CONNECTIONS = 3
 
@@ -188,6 +188,8 @@ def operation_of(row: asyncpg.Record) -> OperationRow:
         ended_at=row["ended_at"],
         settled_by=row["settled_by"],
         business_key=row["business_key"],
+        idempotency_key=row["idempotency_key"],
+        usage=row["usage"],
     )
 
 

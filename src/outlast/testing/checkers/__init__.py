@@ -4,7 +4,7 @@ Each checker looks at one promise and answers the violations it sees, named by t
 ``check_all`` asks every one. They read ``await store.dump()`` and, where the outside is the judge, the log of
 the Recorder; they share no code with the stores, so that a fault there cannot hide itself here.
 
-What is not here yet comes with its part: undo, limits.
+What is not here yet comes with its part: limits.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from outlast.testing.checkers.tasks import (
     quiet_is_quiet,
     schedules_account_for_their_tasks,
 )
+from outlast.testing.checkers.undos import undos_are_decided_first, undos_go_backwards
 
 __all__ = ["CHECKERS", "Call", "Dump", "Evidence", "Violation", "calls_of", "check_all"]
 
@@ -76,6 +77,8 @@ CHECKERS: dict[str, Checker] = {
         cancels_are_final,
         inboxes_hold_facts,
         families_hear_of_each_other,
+        undos_go_backwards,
+        undos_are_decided_first,
         quiet_is_quiet,
     )
 }

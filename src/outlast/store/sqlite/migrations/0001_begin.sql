@@ -21,6 +21,8 @@ create table tasks (
     lane integer not null,
     deadline_at integer,
     cancelling integer not null default 0 check (cancelling in (0, 1)),
+    -- With cancelling: what it has done is undone before it ends.
+    undoing integer not null default 0 check (undoing in (0, 1) and undoing <= cancelling),
     children integer not null default 0 check (children >= 0),
     primary key (tenant, id),
     check ((state = 'waiting') = (reason is not null))
@@ -49,6 +51,9 @@ create table inputs (
     parent text,
     parent_key text,
     detached integer not null default 0 check (detached in (0, 1)),
+    depth integer not null default 0 check (depth >= 0),
+    budget text,
+    forked_from text,
     primary key (tenant, task),
     check ((parent is null) = (parent_key is null))
 ) strict, without rowid;
@@ -165,6 +170,8 @@ create table operations (
     ended_at integer,
     settled_by text,
     business_key text,
+    idempotency_key text,
+    usage text,
     primary key (tenant, task, key)
 ) strict, without rowid;
 
@@ -413,6 +420,60 @@ create table rules (
 
 create index rules_tool on rules (tenant, tool, changed);
 
+-- Calls that the task which a fork began with has made behind the fork, under the keys that were sent.
+create table issued (
+    tenant text not null,
+    task text not null,
+    key text not null,
+    kind text not null,
+    name text not null,
+    state text not null,
+    request text not null,
+    decision text,
+    effect text not null,
+    attempt integer not null check (attempt >= 1),
+    turn integer not null,
+    arguments text,
+    idempotency_key text not null,
+    first_intent_at integer not null,
+    intent_at integer not null,
+    deadline_at integer not null,
+    primary key (tenant, task, key)
+) strict, without rowid;
+
+-- Verdicts on finished work; the highest number of a round stands.
+create table acceptances (
+    tenant text not null,
+    task text not null,
+    round integer not null,
+    number integer not null check (number >= 1),
+    verdict text not null check (verdict in ('accepted', 'rejected')),
+    by_whom text not null,
+    reason text not null,
+    evidence text not null,
+    at integer not null,
+    primary key (tenant, task, round, number)
+) strict, without rowid;
+
+-- Conversations and runs at providers, and the one task that holds each.
+create table outside (
+    tenant text not null,
+    provider text not null check (provider <> ''),
+    session text not null check (session <> ''),
+    run text not null,
+    task text not null,
+    epoch integer not null,
+    attached_at integer not null,
+    last_event text,
+    last_event_at integer,
+    primary key (tenant, provider, session, run)
+) strict, without rowid;
+
+create index outside_task on outside (tenant, task);
+
+-- By it an operator sees which versions are still needed, whatever has ended.
+create index tasks_waiting on tasks (lane) where state = 'waiting';
+
 -- The second guard of the protocol's promises, below every verb.
 
 create trigger tasks_guard before update on tasks begin
@@ -424,6 +485,7 @@ create trigger tasks_guard before update on tasks begin
             and not (new.state = 'queued' and new.round = old.round + 1)
             then raise(abort, 'a final task state changes only to queued, in the next round')
         when old.cancelling = 1 and new.state <> 'running' and new.state <> 'cancelled'
+            and not (old.undoing = 1 and new.undoing = 1 and new.state in ('queued', 'waiting'))
             then raise(abort, 'a task whose cancel stands ends as cancelled')
     end;
 end;
@@ -480,6 +542,22 @@ when old.taken_by is not null or new.number <> old.number or new.kind <> old.kin
     or new.key is not old.key or new.digest <> old.digest or new.data <> old.data
 begin
     select raise(abort, 'what lies before a task is taken once, and is never changed');
+end;
+
+create trigger issued_no_update before update on issued begin
+    select raise(abort, 'what was issued is never changed');
+end;
+
+create trigger issued_no_delete before delete on issued begin
+    select raise(abort, 'what was issued is never deleted');
+end;
+
+create trigger acceptances_no_update before update on acceptances begin
+    select raise(abort, 'verdicts are never changed');
+end;
+
+create trigger acceptances_no_delete before delete on acceptances begin
+    select raise(abort, 'verdicts are never deleted');
 end;
 
 -- A key that is held is given up before another has it.
