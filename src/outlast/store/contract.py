@@ -19,6 +19,7 @@ from outlast.store.approving import (
     Rules,
     VoteRow,
 )
+from outlast.store.passing import Passage
 from outlast.store.posting import (
     Cancel,
     CancelReply,
@@ -320,6 +321,13 @@ class Store(Protocol):
 
     async def read_evidence(self, tenant: str, task: str, key: str) -> list[EvidenceRow]:
         """Read an operation's evidence, oldest first."""
+        ...
+
+    async def read_passage(
+        self, tenant: str, task: str, key: str, *, now: int | None = None
+    ) -> Passage | None:
+        """Read, in one statement, what decides whether a request of an operation may leave; None where there
+        is no such operation. ``now`` stands for the clock's reading in the answer."""
         ...
 
     async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:

@@ -10,6 +10,7 @@ import asyncpg
 from outlast.core import ids
 from outlast.store.postgres import failures
 from outlast.store.postgres.connections import VIEW, Address, Lines
+from outlast.store.passing import PASSED_BOUND, Passage, PassageNote
 from outlast.store.reconciling import COUNT_BOUND, AuditRow, KeyHolder, OpenState, Pause, SettledCounts
 from outlast.store.records import OperationRow, TaskRef
 from outlast.store.rows import (
@@ -96,6 +97,17 @@ class Views:
         """Read an operation's evidence, oldest first."""
         rows = await self._view("read_evidence", tenant, task, key)
         return [EvidenceRow(**dict(row)) for row in rows]
+
+    async def read_passage(
+        self, tenant: str, task: str, key: str, *, now: int | None = None
+    ) -> Passage | None:
+        """Read what decides whether a request of an operation may leave, None without such an operation."""
+        rows = await self._view("read_passage", tenant, task, key, now, PASSED_BOUND)
+        if not rows:
+            return None
+        row = dict(rows[0])
+        notes = zip(row.pop("attempts") or (), row.pop("data") or (), strict=True)
+        return Passage(**row, notes=tuple(PassageNote(attempt=attempt, data=data) for attempt, data in notes))
 
     async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:
         """Read an operation's place in the reconciliation queue, None when it is not in it."""

@@ -20,6 +20,7 @@ from outlast.store.approving import (
     Rules,
     VoteRow,
 )
+from outlast.store.passing import Passage
 from outlast.store.posting import (
     Cancel,
     CancelReply,
@@ -373,6 +374,12 @@ class SqliteStore:
     async def read_evidence(self, tenant: str, task: str, key: str) -> list[EvidenceRow]:
         """Read evidence; see ``Store.read_evidence``."""
         return await self._desk().read(lambda tx: views.read_evidence(tx, tenant, task, key))
+
+    async def read_passage(
+        self, tenant: str, task: str, key: str, *, now: int | None = None
+    ) -> Passage | None:
+        """Read what decides whether a request may leave; see ``Store.read_passage``."""
+        return await self._desk().read(lambda tx: views.read_passage(tx, tenant, task, key, now))
 
     async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:
         """Read a place in the reconciliation queue; see ``Store.read_open``."""
