@@ -1,13 +1,14 @@
-"""Destinations: where a request goes, and the rules that say where requests may go. Pure; nothing is resolved.
+"""Destinations: where a request goes, and the rules that say where requests may go. Pure; nothing is
+resolved.
 
 A rule is ``[scheme://]host[:port][/path]``: ``api.example.com``, ``https://api.example.com/v1/``,
 ``*.example.com:8443``, ``http://10.1.2.3``. Without a scheme both http and https are meant, without a port
 that of the scheme. A path covers itself and what is below it; ``*.`` stands for one label or more.
 
-Hosts are compared in lower case and without a dot at the end. A host is a DNS name or a plain literal address;
-all other spellings of an address (decimal, hexadecimal, octal, shortened) are no hosts here, since resolvers
-read them as addresses that no rule names. A path that steps upwards, however it is written, is refused: the
-server might read it as another one.
+Hosts are compared in lower case and without a dot at the end. A host is a DNS name or a plain literal
+address; all other spellings of an address (decimal, hexadecimal, octal, shortened) are no hosts here, since
+resolvers read them as addresses that no rule names. A path that steps upwards, however it is written, is
+refused: the server might read it as another one.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ _CARRIERS: Final = tuple(
     ipaddress.IPv6Network(text)
     for text in ("::/96", "::ffff:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48", "2001::/32", "2002::/16")
 )
+
+_GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +86,8 @@ class Destination:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Where requests may go. scheme: None for both. port: None for that of the scheme. host: maybe ``*.…``."""
+    """Where requests may go. scheme: None for both. port: None for that of the scheme. host: maybe
+    ``*.…``."""
 
     scheme: str | None
     host: str
@@ -169,7 +173,8 @@ def forbidden(address: Address, allowed: Sequence[Network]) -> str | None:
         return "it is link-local"
     if address.is_multicast:
         return "it is multicast"
-    if not address.is_global:
+    # Python's lists lag behind, so of version 6 only what is given out for global unicast counts (RFC 4291).
+    if not address.is_global or (address.version == 6 and address not in _GLOBAL_UNICAST):
         return "it is private or reserved"
     return None
 

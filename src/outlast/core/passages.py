@@ -1,13 +1,13 @@
 """What a gateway notes of the requests that it lets through, and what that says of an operation. Pure.
 
-Each request leaves two notes, as evidence with the source ``gateway``: one before it is sent (``passed``), and
-one of its end (``ended``). A request that was refused in between leaves ``refused``. Notes name a method, a
-host, a path, sizes, a status and a digest; never a query, a header or a body.
+Each request leaves two notes, as evidence with the source ``gateway``: one before it is sent (``passed``),
+and one of its end (``ended``). A request that was refused in between leaves ``refused``. Notes name a
+method, a host, a path, sizes, a status and a digest; never a query, a header or a body.
 
 Keys. A remote deduplicates by the key, so one key stands for one request, and the same request has the same
 key at every attempt. The first request of an attempt that may change something has the operation's own key;
-others have that key and a digest of theirs. Which is first is read off the order of the notes, which the store
-makes, so that several gateways agree.
+others have that key and a digest of theirs. Which is first is read off the order of the notes, which the
+store makes, so that several gateways agree.
 """
 
 from __future__ import annotations

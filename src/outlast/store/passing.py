@@ -23,12 +23,12 @@ class PassageNote:
 class Passage:
     """An operation and all that its requests stand under, read in one statement.
 
-    now: the database's clock, read after the rest. task_state, task_epoch, cancelling: of the head. lease_epoch:
-    of the lease, None without one. lease_until: when its session runs out, None without a lease or when it was
-    swept. tool: its name. state, attempt, epoch, deadline_at, decision: of the operation. paused: a switch
-    stands for it. approval…: of the last question about this call that was not withdrawn, None where there was
-    none. trace: of the task. notes: what the gateway noted of the operation, oldest first, at most
-    PASSED_BOUND.
+    now: the database's clock, read after the rest. task_state, task_epoch, cancelling: of the head.
+    lease_epoch: of the lease, None without one. lease_until: when its session runs out, None without a lease
+    or when it was swept. tool: its name. state, attempt, epoch, deadline_at, decision: of the operation.
+    paused: a switch stands for it. approval…: of the last question about this call that was not withdrawn,
+    None where there was none. trace: of the task. notes: what the gateway noted of the operation, oldest
+    first, at most PASSED_BOUND.
     """
 
     now: int

@@ -8,9 +8,9 @@ from typing import Any
 import asyncpg
 
 from outlast.core import ids
+from outlast.store.passing import PASSED_BOUND, Passage, PassageNote
 from outlast.store.postgres import failures
 from outlast.store.postgres.connections import VIEW, Address, Lines
-from outlast.store.passing import PASSED_BOUND, Passage, PassageNote
 from outlast.store.reconciling import COUNT_BOUND, AuditRow, KeyHolder, OpenState, Pause, SettledCounts
 from outlast.store.records import OperationRow, TaskRef
 from outlast.store.rows import (
