@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
-from outlast import posting
+from outlast import posting, tokens
 from outlast.approvals import Approvals, Rules
 from outlast.core import ids
 from outlast.core.durations import Duration, microseconds
@@ -16,7 +16,7 @@ from outlast.core.webhooks import SignedBody
 from outlast.engine.declaring import ToolOptions, tool_spec
 from outlast.engine.processes import check_importable
 from outlast.engine.registry import AgentSpec, Registry
-from outlast.engine.run import CallbackPlace
+from outlast.engine.run import CallbackPlace, GatewayPlace
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.signature import Signature
 from outlast.engine.steps import MARK, StepOptions
@@ -38,6 +38,7 @@ from outlast.store.records import Submitted, TaskRef
 from outlast.store.rows import EventCursor, TaskFilter
 from outlast.streams.tail import Tail
 from outlast.submitting import DEFAULT_TENANT, Request, Submitter, submission_for
+from outlast.tools.passing import Pass
 from outlast.views import AttemptView, EventView, TaskView
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -83,7 +84,8 @@ class Outlast:
     name: for people. database_url: where the store is; by default ``OUTLAST_DATABASE_URL``, or a SQLite file
     in ``.outlast/``. store: a store made by the caller instead. secret: what callbacks and links are signed
     with, by default ``OUTLAST_SECRET``; all processes of an app need the same. public_url: where the API is
-    reached from outside, by default ``OUTLAST_PUBLIC_URL``.
+    reached from outside, by default ``OUTLAST_PUBLIC_URL``. gateway_url: where the gateway is reached, by
+    default ``OUTLAST_GATEWAY_URL``.
     """
 
     def __init__(
@@ -94,6 +96,7 @@ class Outlast:
         store: Store | None = None,
         secret: str | None = None,
         public_url: str | None = None,
+        gateway_url: str | None = None,
     ) -> None:
         self.name = ids.check_name(name, "app name")
         self.registry = Registry()
@@ -105,6 +108,7 @@ class Outlast:
         self._store = store
         self._secret = secret
         self._public_url = public_url
+        self._gateway_url = gateway_url
         self._opened = False
         self._tail: Tail | None = None
         self._submitter: Submitter | None = None
@@ -224,6 +228,12 @@ class Outlast:
         return url.rstrip("/") or None
 
     @property
+    def gateway_url(self) -> str | None:
+        """Where the gateway is reached, without a slash at the end; None where nobody said."""
+        url = self._gateway_url or Settings().gateway_url
+        return url.rstrip("/") or None
+
+    @property
     def store(self) -> Store:
         """The store; made on first use, opened by ``open``."""
         if self._store is None:
@@ -261,8 +271,23 @@ class Outlast:
         await self.close()
 
     def worker(self, settings: WorkerSettings | None = None) -> Worker:
-        """Make a worker of this app's agents; ``await worker.run()`` serves until ``worker.stop()``."""
-        return Worker(self.registry, self.store, settings, callback=self._callback)
+        """Make a worker of this app's agents; ``await worker.run()`` serves until ``worker.stop()``.
+
+        Raises ConfigurationError when a tool goes through a gateway and nobody said where that is.
+        """
+        gateway = GatewayPlace(url=self.gateway_url, sign=self._sign_pass)
+        through = sorted(tool.name for tool in self.registry.tools.values() if tool.gateway)
+        if through and gateway.url is None:
+            raise ConfigurationError(
+                f"tool {through[0]} goes through a gateway: say where it is with OUTLAST_GATEWAY_URL"
+            )
+        return Worker(self.registry, self.store, settings, callback=self._callback, gateway=gateway)
+
+    def _sign_pass(self, pass_: Pass) -> str:
+        token = tokens.sign(self.secret, "gateway", pass_.parts())
+        if len(token) > tokens.MAX_TOKEN:
+            raise ConfigurationError("a token for so many hosts is too long to be sent; name fewer")
+        return token
 
     def _callback(self, tenant: str, task: str, key: str, signed: bool) -> CallbackPlace:
         token, url = posting.callback_token(self.secret, tenant, task, key, signed=signed), self.public_url

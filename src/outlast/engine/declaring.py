@@ -39,6 +39,9 @@ class ToolOptions(TypedDict, total=False):
     that reads what the call is about and its version, such as ``{"object": …, "version": …}``; a decision is
     for that version.
     provider: a name, the tool's own by default; when one tool of it is told to wait (429), all of them do.
+    gateway: whether all that it sends goes through a gateway (``call.http`` then does so by itself), so that
+    after the loss of a worker nobody can send for it any more once the call's time is over. Raise the version
+    when you turn it on, and let calls under way end first.
     timeout: how long one call may take. retry: delays and caps of attempts.
     """
 
@@ -58,6 +61,7 @@ class ToolOptions(TypedDict, total=False):
     policy_version: str
     target: Callable[..., Any]
     provider: str
+    gateway: bool
     timeout: Duration
     retry: Backoff
 
@@ -118,6 +122,7 @@ def tool_spec(function: Callable[..., Any], options: ToolOptions) -> ToolSpec:
         target_signature=None
         if target is None
         else _beside(signature, target, skip=0, owner=f"target of {what}"),
+        gateway=options.get("gateway", False),
         timeout_us=microseconds(options.get("timeout", "30s"), what="timeout"),
         retry=options.get("retry", DEFAULT_BACKOFF.get(effect, DEFAULT_BACKOFF["manual"])),
     )

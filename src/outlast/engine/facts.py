@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from outlast.core import values
+from outlast.core import passages, values
 from outlast.core.settle import Late, Open
 from outlast.engine.registry import ToolSpec
 from outlast.store.rows import EvidenceRow
@@ -68,7 +68,10 @@ def gather(
     place: None of an operation that has just lost its worker and had no place yet. evidence: all of it,
     oldest first. may_send: the retry policy allows another attempt, and somebody is there to make it.
     """
-    late, result = _late(evidence, sent.attempt)
+    late, result, seen = _late(evidence, sent.attempt)
+    if seen == "nothing" and not tool.gateway:
+        # It may have sent something by another way.
+        seen = None
     return Known(
         facts=Open(
             effect=tool.effect,
@@ -78,30 +81,44 @@ def gather(
             key_window_us=tool.key_window_us,
             visible_within_us=tool.visible_within_us,
             can_find=tool.find is not None,
-            sender_gone=place is not None and place.sender_gone,
+            # A gateway checks attempt, epoch and deadline as it sends. Whoever asks here has ended the
+            # attempt, and absence counts only after its deadline.
+            sender_gone=tool.gateway or (place is not None and place.sender_gone),
             may_send=may_send,
             unusable=0 if place is None else place.unusable,
             late=late,
+            seen=seen,
         ),
         result=result,
         seen=evidence[-1].number if evidence else 0,
     )
 
 
-def _late(evidence: Sequence[EvidenceRow], attempt: int) -> tuple[Late | None, Any]:
-    """Read what an attempt answered late, and its result."""
-    own = [row for row in evidence if row.attempt == attempt]
+def _late(evidence: Sequence[EvidenceRow], attempt: int) -> tuple[Late | None, Any, passages.Seen | None]:
+    """Read what an attempt answered late, its result, and what a gateway saw of it."""
+    own = [row for row in evidence if row.attempt == attempt and row.source != passages.SOURCE]
+    seen = passages.seen(
+        [
+            passages.Noted(attempt=row.attempt, data=values.decode(row.data))
+            for row in evidence
+            if row.attempt == attempt and row.source == passages.SOURCE
+        ]
+    )
     answers = [row for row in own if row.says is not None]
-    if not answers:
-        return None, None
     # How a person or the settler settled it before counts against what was answered otherwise.
     said = {row.says or _field(row, "verdict") for row in own}
+    if seen == "acted" and "did_not_happen" in said:
+        return "contradictory", None, seen
+    if not answers:
+        return None, None, seen
     if {"happened", "did_not_happen"} <= said:
-        return "contradictory", None
+        return "contradictory", None, seen
     if "did_not_happen" in said:
-        return "did_not_happen", None
+        return "did_not_happen", None, seen
     result = _field(answers[-1], "result")
-    return ("no_result", None) if result is None else ("happened", values.decode(result))
+    if result is None:
+        return "no_result", None, seen
+    return "happened", values.decode(result), seen
 
 
 def _field(row: EvidenceRow, name: str) -> Any:

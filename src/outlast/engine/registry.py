@@ -87,6 +87,7 @@ class ToolSpec:
     timeout_us bounds one call. key_window_us is how long the other side remembers a key, visible_within_us
     how long an effect may take to be found. provider names whose shared waits it honours. policy says whether
     a call may be made, under a version that decisions are bound to; target reads what a call is about.
+    gateway: all that it sends goes through a gateway.
     """
 
     name: str
@@ -111,6 +112,7 @@ class ToolSpec:
     policy_version: str = ""
     target: Callable[..., Any] | None = None
     target_signature: Signature | None = None
+    gateway: bool = False
 
 
 @dataclass(slots=True)

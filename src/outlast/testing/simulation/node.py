@@ -33,6 +33,7 @@ from outlast.store.approving import (
     VoteRow,
 )
 from outlast.store.contract import Store, Wakes
+from outlast.store.passing import Passage
 from outlast.store.posting import (
     Cancel,
     CancelReply,
@@ -358,6 +359,11 @@ class NodeStore:
 
     async def read_evidence(self, tenant: str, task: str, key: str) -> list[EvidenceRow]:
         return await self._carry("read_evidence", lambda store: store.read_evidence(tenant, task, key))
+
+    async def read_passage(
+        self, tenant: str, task: str, key: str, *, now: int | None = None
+    ) -> Passage | None:
+        return await self._carry("read_passage", lambda store: store.read_passage(tenant, task, key, now=now))
 
     async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:
         return await self._carry("read_open", lambda store: store.read_open(tenant, task, key))
