@@ -16,27 +16,33 @@ from typing import Any, Final
 from typer.main import get_command
 
 import outlast
-from outlast import errors, ledger, probes, submitting, telemetry
+from outlast import errors, ledger, linking, posting, probes, submitting, telemetry
 from outlast import views as views_
 from outlast.app import Operations, Outlast, Pauses, TaskHandle
+from outlast.approvals import Approvals, Rules
 from outlast.cli.failing import EXIT_CODES
 from outlast.cli.main import app as cli
-from outlast.core import ids, jsontext, operation, outcome, transitions, values
+from outlast.core import ids, jsontext, operation, outcome, transitions, values, webhooks
+from outlast.core.approval import MAX_SHOWN_BYTES, Allow, Ask, Deny
 from outlast.engine import finding, wording
+from outlast.engine.children import Child
 from outlast.engine.context import TaskContext
 from outlast.engine.declaring import ToolOptions
 from outlast.engine.settings import WorkerSettings
+from outlast.engine.waits import Callback
 from outlast.observability.logs import event_name
 from outlast.otherside import problems as refusals
 from outlast.server import create_app, reading
 from outlast.server.problem import PROBLEMS
 from outlast.server.routes.tasks import MAX_LEDGER
 from outlast.settings import Settings
+from outlast.store.posting import MAX_INBOX, CancelReply, Posted
 from outlast.streams import tail
 from outlast.tools import http
 from outlast.tools.call import ToolCall
 from outlast.tools.classify import rows
 
+DAY_US: Final = 86_400_000_000
 PARTS: dict[str, Callable[[], str]] = {}
 """Every generated part by its name."""
 
@@ -257,7 +263,8 @@ def settings() -> str:
         ["variable", "default", "meaning"],
         [
             (
-                code(f"OUTLAST_{name.upper()}"), "" if name == "api_keys" else code(field.default),
+                code(f"OUTLAST_{name.upper()}"),
+                "" if name in ("api_keys", "secret") else code(field.default),
                 meaning[name],
             )
             for name, field in fields.items()
@@ -282,6 +289,11 @@ def limits() -> str:
         ("a priority", "-1000 to 1000", "`invalid_request`"),
         ("a length of time", "a hundred years", "`invalid_request`"),
         ("requests of `submit_many` in one transaction", f"{submitting.GROUP:,}", "the next transaction"),
+        ("signals that lie before a task and are not taken", f"{MAX_INBOX:,}", "`inbox_full`"),
+        ("what people are shown of a call", f"{MAX_SHOWN_BYTES:,} bytes", "`approval_denied`"),
+        ("the reason of a decision or a cancel", f"{posting.MAX_REASON:,} characters", "`invalid_request`"),
+        ("how long an approval link stands", f"{linking.LONGEST_US // DAY_US} days", "`invalid_request`"),
+        ("clocks of a callback's signer and ours", f"{webhooks.TOLERANCE_S} s apart", "`invalid_signature`"),
         ("the text of a recorded error", f"{wording.MAX_ERROR_TEXT:,} characters", "cut"),
         ("one question of `find`", f"{finding.FIND_TIMEOUT_S:g} s, or the tool's timeout", "no evidence"),
         ("the body of an answer to `call.http`", f"{http.MAX_ANSWER_BYTES:,} bytes (`max_bytes=`)",
@@ -362,6 +374,9 @@ def _inputs(api: dict[str, Any], route: dict[str, Any]) -> Iterator[tuple[str, s
         yield code(name), each["in"], each.get("description", "").rstrip(".")
     body = route.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
     if body:
+        if "$ref" not in body:
+            yield "the body", "body", body.get("description", "").rstrip(".")
+            return
         schema = api["components"]["schemas"][body["$ref"].rpartition("/")[2]]
         for name, field in schema["properties"].items():
             needed = "body, required" if name in schema.get("required", ()) else "body"
@@ -395,7 +410,8 @@ def python() -> str:
     written = []
     held: Sequence[tuple[str, type]] = (
         ("app", Outlast), ("handle", TaskHandle), ("app.operations", Operations), ("app.pauses", Pauses),
-        ("task", TaskContext), ("call", ToolCall), ("call.http", http.HttpCall),
+        ("app.approvals", Approvals), ("app.rules", Rules), ("task", TaskContext), ("child", Child),
+        ("callback", Callback), ("call", ToolCall), ("call.http", http.HttpCall),
     )  # fmt: skip
     inside = {"check", "leave", "mark_undone", "others_open"}
     for name, kind in held:
@@ -429,6 +445,12 @@ def views() -> str:
         ledger.PlanView,
         ledger.ToolStats,
         ledger.OtherSide,
+        views_.ApprovalView,
+        views_.VoteView,
+        views_.RuleView,
+        linking.ApprovalLink,
+        Posted,
+        CancelReply,
     ]
     return table(
         ["record", "fields", "meaning"],
@@ -440,6 +462,21 @@ def views() -> str:
             for kind in [*kinds, outlast.AttemptView, outlast.Request]
         ],
     )  # fmt: skip
+
+
+@part
+def policy() -> str:
+    """What a policy function answers."""
+    rows = []
+    for kind in (Allow, Ask, Deny):
+        fields = {field.name: field for field in dataclasses.fields(kind)}
+        shown = [
+            name if field.default is dataclasses.MISSING else f"{name}={field.default!r}"
+            for name, field in fields.items()
+        ]
+        meaning = prose(kind.__doc__).replace("\n\n", " ").rstrip(".")
+        rows.append((f"`{kind.__name__}({', '.join(shown)})`", meaning))
+    return table(["answer", "meaning"], rows)
 
 
 @part

@@ -207,7 +207,8 @@ class QueueView:
 
     since: when it became unknown. asked: questions to the other side so far; unusable: those in a row that
     brought no evidence. ask_at: when it is asked next, None when only a person can settle it. sender_gone:
-    whoever made the last attempt cannot send any more. why: the plan, for people.
+    whoever made the last attempt cannot send any more. why: the plan, for people. resend: settled as to be
+    sent again, which its task is to do.
     """
 
     since: datetime
@@ -216,6 +217,7 @@ class QueueView:
     ask_at: datetime | None
     sender_gone: bool
     why: str
+    resend: bool
 
     @classmethod
     def of(cls, row: OpenState) -> QueueView:
@@ -227,6 +229,7 @@ class QueueView:
             ask_at=instant(row.ask_at),
             sender_gone=row.sender_gone,
             why=row.why,
+            resend=row.resend,
         )
 
 

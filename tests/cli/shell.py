@@ -26,7 +26,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from outlast import Outlast, TaskContext, ToolCall, Uncertain
+from outlast import ApprovalDenied, Outlast, TaskContext, ToolCall, Uncertain
 
 app = Outlast("shell")
 
@@ -70,6 +70,36 @@ async def send_letter(call: ToolCall, to: str) -> Any:
 @app.agent
 async def correspond(task: TaskContext, to: str) -> Any:
     return await task.call(send_letter, to=to)
+
+
+@app.tool(effect="idempotent", approval=lambda amount: "over by 38.50" if amount != "1" else True)
+async def file(call: ToolCall, invoice: str, amount: str) -> str:
+    with Path("filed.txt").open("a") as filed:
+        filed.write(f"{invoice} {amount}\\n")
+    return amount
+
+
+@app.agent
+async def files(task: TaskContext, amount: str = "118.50") -> Any:
+    try:
+        return await task.call(file, invoice="INV-102", amount=amount)
+    except ApprovalDenied as error:
+        return error.reason
+
+
+@app.agent
+async def listen(task: TaskContext, times: int = 1) -> Any:
+    return [await task.wait("word") for _ in range(times)]
+
+
+@app.agent
+async def wonders(task: TaskContext) -> Any:
+    return await task.ask("Which one?", choices=["1", 1, "red"])
+
+
+@app.agent
+async def parent(task: TaskContext) -> Any:
+    return await task.spawn(greet, {"name": "Ada"}).result()
 '''
 
 

@@ -58,14 +58,39 @@ def build(database_url: str, tickets_url: str, store: Store | None = None) -> Ou
         return "118.50"
 
     @app.agent
-    async def journey(task: TaskContext, invoice: str) -> dict[str, Any]:
-        """A step, a keyed tool, an event, a wait that suspends, an idempotent tool, a result."""
+    async def aside(task: TaskContext, invoice: str) -> str:
+        """What a journey has done by a child."""
+        return str(await task.step(amount_of, invoice))
+
+    @app.agent
+    async def journey(task: TaskContext, invoice: str, pool: str | None = None) -> dict[str, Any]:
+        """A step, a keyed tool, an event, a wait that suspends, an idempotent tool, a result.
+
+        pool: where a child of it is to run; it has none otherwise.
+        """
         amount = await task.step(amount_of, invoice)
         ticket = await task.call(create_ticket, invoice=invoice, amount=amount)
         await task.emit("progress", {"ticket": ticket["id"]})
+        if pool is not None:
+            assert await task.spawn(aside, {"invoice": invoice}, pool=pool).result() == amount
         await task.sleep(0.05)
         note = await task.call(put_note, ticket["id"], f"for {invoice}")
         return {"ticket": ticket["id"], "note": note}
+
+    @app.agent
+    async def asks(task: TaskContext, invoice: str) -> dict[str, Any]:
+        """A question to a person, and then a ticket as they say."""
+        amount = await task.ask(f"how much is {invoice}?")
+        ticket = await task.call(create_ticket, invoice=invoice, amount=amount)
+        note = await task.call(put_note, ticket["id"], f"for {invoice}")
+        return {"ticket": ticket["id"], "note": note}
+
+    @app.agent
+    async def waits(task: TaskContext, invoice: str) -> dict[str, Any]:
+        """A signal, and then a ticket."""
+        said = await task.wait("go")
+        ticket = await task.call(create_ticket, invoice=invoice, amount=said)
+        return {"ticket": ticket["id"], "note": said}
 
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from tests.crashes.scene import Scene, gathered
+from tests.crashes.scene import PATIENCE_S, Scene, gathered
 
 from outlast.app import TaskHandle
 from outlast.probes import POINTS
@@ -28,8 +28,10 @@ LATER = {
     "worker.before_end": (2,),
     "session.before_renew": (2,),
     "sweeper.after_sweep": (3,),
+    "deliver.before": (3,),
 }
 CLIENT = ("submit.before_commit", "submit.after_commit")
+ASKING = ("approvals.before_ask", "approvals.after_ask")
 AT_ONCE = 8
 
 
@@ -53,8 +55,10 @@ CRASHES = [
 
 async def worker_dies(scene: Scene, crash: Crash) -> list[TaskHandle]:
     """Let a worker die; answer the tasks that it leaves."""
+    # Nobody is asked anything on a journey.
+    agent, more = ("asks", {}) if crash.trigger.point in ASKING else ("journey", {"pool": crash.pool})
     handles = [
-        await scene.submit("journey", {"invoice": f"{crash.pool}-{letter}"}, pool=crash.pool)
+        await scene.submit(agent, {"invoice": f"{crash.pool}-{letter}", **more}, pool=crash.pool)
         for letter in "ab"
     ]
     # The second one's answer is lost, so that there is something to settle.
@@ -78,6 +82,16 @@ async def client_dies(scene: Scene, crash: Crash) -> list[TaskHandle]:
     return [again]
 
 
+async def answer(scene: Scene, handle: TaskHandle) -> None:
+    """Wait until a task asks a person, and answer; there is one question, however often its worker died."""
+    async with asyncio.timeout(PATIENCE_S):
+        async for event in handle.events():
+            if event.kind == "approval.requested":
+                break
+    (question,) = await scene.app.approvals.list(task=handle.id)
+    await scene.app.approvals.answer(question.id, "118.50", by="kim", fingerprint=question.fingerprint)
+
+
 async def test_whatever_point_a_process_dies_at_each_effect_happens_once(scene: Scene) -> None:
     deaths = [
         (client_dies if crash.trigger.point in CLIENT else worker_dies)(scene, crash) for crash in CRASHES
@@ -88,6 +102,8 @@ async def test_whatever_point_a_process_dies_at_each_effect_happens_once(scene: 
 
     successor = scene.worker("successor", pools=[crash.pool for crash in CRASHES], slots=100)
     handles = [handle for group in left for handle in group]
+    asked = [handle for handle in handles if (await handle.get()).agent == "asks"]
+    await asyncio.gather(*(answer(scene, handle) for handle in asked))
     views = await scene.ended(*handles)
     assert await successor.stop() == 0
 

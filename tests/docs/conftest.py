@@ -24,5 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("OUTLAST_DATABASE_URL", f"sqlite:///{tmp_path / 'page.db'}")
+    monkeypatch.setenv("OUTLAST_SECRET", "the-secret-of-these-pages")
+    monkeypatch.setenv("OUTLAST_PUBLIC_URL", "http://127.0.0.1:8700")
     monkeypatch.setenv("NO_COLOR", "1")
     return tmp_path

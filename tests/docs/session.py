@@ -15,11 +15,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import httpx2
 from tests.docs.blocks import Block, Page
-from tests.docs.lines import lines
+from tests.docs.lines import lines, request_of
 from typer.testing import CliRunner
 
 from outlast.cli.main import app as cli
+from outlast.server import create_app
 
 TICKETS = "http://127.0.0.1:9009"
 """Where the pages' ticket service is; each test puts its own Recorder in its place."""
@@ -77,6 +79,8 @@ class Session:
                         runner.run(asyncio.to_thread(self._command, line.words, block))
                     elif line.program == "python":
                         self._python(line.words, block)
+                    elif line.program == "curl" and "app" in self.names:
+                        runner.run(self._request(line.words, block))
             case "prints", _:
                 expected = re.escape(self._here(block.text).strip()).replace("…", ".*?")
                 seen = "\n".join(text.rstrip() for text in self._printed.getvalue().strip().splitlines())
@@ -93,6 +97,15 @@ class Session:
 
     def _command(self, words: tuple[str, ...], block: Block) -> None:
         self._printed.write(printed_by(words, block.where))
+
+    async def _request(self, words: tuple[str, ...], block: Block) -> None:
+        """Send the page's request to its app, in this process."""
+        asked = request_of(words)
+        api = create_app(self.names["app"], manage=False)
+        async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=api)) as client:
+            answer = await client.request(asked.method, asked.url, headers=asked.headers, content=asked.body)
+        assert answer.status_code < 400, f"{block.where}: {answer.status_code} {answer.text}"
+        self._printed.write(answer.text + "\n")
 
     def _python(self, words: tuple[str, ...], block: Block) -> None:
         # Only the plugin that the page names: others cost seconds to load.

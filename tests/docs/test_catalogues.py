@@ -15,7 +15,7 @@ from outlast.core import transitions
 from outlast.server import create_app
 
 SOURCES = ROOT / "src" / "outlast"
-EVENT = re.compile(r"""['"]((?:task|attempt|operation)\.[a-z_]+)['"]""")
+EVENT = re.compile(r"""['"]((?:task|attempt|operation|signal|approval)\.[a-z_]+)['"]""")
 
 
 def _sources(folder: str, *kinds: str) -> list[Path]:
@@ -52,7 +52,7 @@ def test_every_failure_that_the_engine_names_is_explained() -> None:
 def test_every_reason_to_wait_is_accounted_for() -> None:
     text = page("docs/reference/states.md").prose
     shown = {reason for reason in transitions.WAITING_REASONS if f"`{reason}`" in text}
-    assert shown == {"timer", "reconciliation", "operator"}
+    assert shown == set(transitions.WAITING_REASONS)
 
 
 async def test_the_problem_that_is_shown_is_the_one_that_is_answered() -> None:

@@ -190,6 +190,61 @@ async def test_an_edit_decides_what_is_sent(house: House, recorder: Recorder) ->
     assert (await house.operations(handle))["file#1"].state == "succeeded"
 
 
+@pytest.mark.parametrize("edited", [False, True], ids=["as asked", "edited"])
+async def test_a_changed_call_asks_again_and_the_old_decision_stays_unused(
+    house: House, recorder: Recorder, edited: bool
+) -> None:
+    register(house, recorder)
+    tool = house.app.registry.tools["file"].function
+    amount = ["118.50"]
+
+    @house.app.agent
+    async def plans(task: TaskContext) -> str:
+        ticket = await task.call(tool, "INV-102", Decimal(amount[0]), key="act-3")
+        return str(ticket["amount"])
+
+    handle = await house.submit(plans)
+    house.start()
+    first = await asked(house, handle)
+    await house.stop()
+    # Whatever was decided is about what was shown then.
+    edit = {"invoice": "INV-102", "amount": "100.00"}
+    await approve(house, first, arguments=edit if edited else None)
+    amount[0] = "180"
+    house.start()
+    await house.reached(handle, "approval.withdrawn")
+    second = await asked(house, handle)
+    assert (second.id, second.shown["arguments"]["amount"]) == (f"{handle.id}:act-3~2", "180")
+    assert (second.reason, second.edited) == ("over by 100", False)
+    assert await filed(recorder) == []
+    await approve(house, second)
+    assert (await house.ended(handle)).result == "180"
+    states = [one.state for one in await house.app.approvals.list(task=handle.id, state=None)]
+    assert states == ["withdrawn", "used"]
+    assert [call.body["amount"] for call in await filed(recorder)] == ["180"]
+    assert await house.violations(recorder) == []
+
+
+async def test_a_call_that_was_sent_is_not_planned_anew(house: House, recorder: Recorder) -> None:
+    """Only what nobody has sent may change: a result is for the call that it is the result of."""
+    register(house, recorder, approval=None)
+    tool = house.app.registry.tools["file"].function
+    amount = ["50"]
+
+    @house.app.agent
+    async def plans(task: TaskContext) -> None:
+        await task.call(tool, "INV-102", Decimal(amount[0]), key="act-3")
+        await task.wait("go")
+
+    handle = await house.submit(plans)
+    house.start()
+    await house.waits(handle, "signal")
+    amount[0] = "180"
+    await handle.signal("go")
+    await house.waits(handle, "operator")
+    assert [call.body["amount"] for call in await filed(recorder)] == ["50"]
+
+
 async def test_a_new_version_of_the_object_needs_a_new_decision(house: House, recorder: Recorder) -> None:
     version = ["1"]
 

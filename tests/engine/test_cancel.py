@@ -41,7 +41,7 @@ async def test_a_queued_and_a_waiting_task_end_at_once(house: House) -> None:
         with pytest.raises(TaskCancelled, match="not needed"):
             await handle.result()
     trail = [(row.who, row.what) for row in await house.app.pauses.audit()]
-    assert trail == [("kim", "cancel")] * 2
+    assert trail == [("person:kim", "cancel")] * 2
     assert await house.violations() == []
 
 

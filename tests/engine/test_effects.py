@@ -265,7 +265,7 @@ async def test_what_is_declined_is_not_sent_again(
                 await task.call("create", "118.50", key="one")
             except ToolRejected as caught:
                 said.append(f"{type(caught).__name__} {caught.reason}")
-            await task.sleep(0.01)
+            await task.sleep(0.1)
         return said
 
     view = await house.run(agent)

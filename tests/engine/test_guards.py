@@ -319,13 +319,14 @@ async def test_a_precondition_that_is_unmet_before_a_resend_that_a_person_wants_
     async with asyncio.timeout(PATIENCE_S):
         async for event in handle.events(after=before.last_event):
             # It may wait for the end of its back-off first.
-            if event.data.get("reason") == "reconciliation" or event.kind == "task.succeeded":
+            waiting = event.kind == "task.waiting" and event.data["reason"] == "reconciliation"
+            if waiting or event.kind == "task.succeeded":
                 break
     # Its first attempt may have acted, and has: nobody may tell the agent that it was declined.
     assert (await house.operations(handle))["create#1"].state == "unknown"
     place = await house.place(name)
     assert place is not None
-    assert (place.ask_at, place.why) == (None, "not started: the budget is used up")
+    assert (place.ask_at, place.why, place.resend) == (None, "not started: the budget is used up", False)
     assert len(await posts(recorder)) == 1
     assert await house.violations(recorder) == []
 

@@ -100,7 +100,7 @@ async def test_a_refused_entry_ends_its_task_by_name_wherever_it_stands(house: H
 
     @house.app.agent
     async def agent(task: TaskContext) -> str:
-        await task.sleep(0.01)
+        await task.sleep(0.1)
         return str(await task.call(pay))
 
     view = await house.run(agent)
@@ -147,7 +147,7 @@ async def test_the_store_may_be_away_for_a_while_in_doubt_or_not(house: House) -
         await task.step(work, number)
         paid: int = await task.call(pay, number)
         await task.emit("progress", number)
-        await task.sleep(0.02)
+        await task.sleep(0.1)
         return paid
 
     handles = [await house.submit(agent, number=n) for n in range(5)]

@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 import sys
+import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,24 +22,37 @@ from outlast.testing.recorder import Recorder
 
 async def begun(path: Path) -> int:
     """Wait until a process has said that it began; answer its number."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not path.exists() or not path.read_text():
-            await asyncio.sleep(0.01)
-    return int(path.read_text())
+    return await asyncio.to_thread(_begun, path)
+
+
+def _begun(path: Path) -> int:
+    # It has nothing but the file system to say it with.
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        if path.exists() and (text := path.read_text()):
+            return int(text)
+        time.sleep(0.01)
+    raise TimeoutError(path)
 
 
 async def gone(pid: int) -> None:
     """Wait until a process is gone."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            try:
-                os.kill(pid, 0)
-            except ProcessLookupError:
-                return
-            # One that nobody has waited for yet is dead all the same.
-            if sys.platform == "linux" and "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text():
-                return
-            await asyncio.sleep(0.01)
+    await asyncio.to_thread(_gone, pid)
+
+
+def _gone(pid: int) -> None:
+    # Not a child of this process, or not any more: there is nobody to ask but the system.
+    end = time.monotonic() + PATIENCE_S
+    while time.monotonic() < end:
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return
+        # One that nobody has waited for yet is dead all the same.
+        if sys.platform == "linux" and "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text():
+            return
+        time.sleep(0.01)
+    raise TimeoutError(pid)
 
 
 async def test_results_come_back_as_the_types_that_json_has(house: House) -> None:

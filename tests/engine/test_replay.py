@@ -17,7 +17,7 @@ from outlast.errors import AmbiguousOperation, InvalidKey, OperationConflict, St
 
 async def again(task: TaskContext) -> None:
     """Suspend the task, so that its function runs again from the top."""
-    await task.sleep(0.01)
+    await task.sleep(0.1)
 
 
 async def test_a_finished_step_is_not_run_again(house: House) -> None:
@@ -154,7 +154,7 @@ async def test_branches_have_scopes_of_their_own(house: House) -> None:
         async def branch(name: str, pause: float) -> list[str]:
             first = await task.step(work, f"{name}1")
             await asyncio.sleep(pause)
-            await task.sleep(0.01)
+            await task.sleep(0.1)
             return [first, await task.step(work, f"{name}2")]
 
         # The slow one is first in one run, and the replay has no pauses to speak of.

@@ -71,10 +71,10 @@ async def test_values_at_the_limit_are_carried_whole_everywhere(house: House) ->
     async def agent(task: TaskContext, name: str, value: Any) -> Any:
         assert value == CARRIED[name]
         made = await task.step(make, name)
-        await task.sleep(0.01)
+        await task.sleep(0.1)
         done = await task.call(act, name, made)
         await task.emit("progress", done)
-        await task.sleep(0.01)
+        await task.sleep(0.1)
         return done
 
     for name, value in CARRIED.items():
@@ -111,7 +111,7 @@ async def test_a_tool_that_was_done_is_not_done_again_whatever_it_returns(house:
             except ResultUnstorable as error:
                 said.append(f"{error.reason}, {error}")
             seen.append(said[-1])
-            await task.sleep(0.01)
+            await task.sleep(0.1)
         return said
 
     view = await house.run(agent)
@@ -146,7 +146,7 @@ async def test_a_step_whose_result_cannot_be_stored_fails_by_name_and_is_not_run
                 await task.step(make, name)
             except ResultUnstorable as error:
                 said.append((name, error.retryable))
-        await task.sleep(0.01)
+        await task.sleep(0.1)
         return said
 
     view = await house.run(agent)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from tests.server.desk import Desk
 from tests.stores import *  # noqa: F403
 
 from outlast.store.contract import Store
+from outlast.testing.recorder import Recorder
 
 
 @pytest.fixture(params=("sqlite-file", "postgres"))
@@ -22,3 +23,18 @@ async def desk(store: Store) -> AsyncIterator[Desk]:
     """An open app and its API over the store."""
     async with Desk(store) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def recorder_process() -> Iterator[Recorder]:
+    """One ticket service for the whole run."""
+    recorder = Recorder().start()
+    yield recorder
+    recorder.stop()
+
+
+@pytest.fixture
+async def recorder(recorder_process: Recorder) -> Recorder:
+    """The ticket service, with nothing in it."""
+    await recorder_process.reset()
+    return recorder_process

@@ -26,7 +26,9 @@ async def test_a_task_that_nobody_runs_is_cancelled_at_once_and_again(desk: Desk
     )
     again = await cancel(desk, task, reason="once more")
     assert (again.status_code, again.json()) == (200, answer.json())
-    events = (await desk.client.get(f"/v1/tasks/{task}/events", headers={"accept": "application/json"})).json()
+    events = (
+        await desk.client.get(f"/v1/tasks/{task}/events", headers={"accept": "application/json"})
+    ).json()
     assert [event["kind"] for event in events["items"]] == ["task.submitted", "task.cancelled"]
     assert events["items"][-1]["data"] == {"by": "person:local", "reason": "not needed", "effects_open": 0}
     trail = (await desk.client.get("/v1/audit")).json()["items"]

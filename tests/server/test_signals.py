@@ -132,7 +132,7 @@ async def test_what_is_too_large_is_refused_by_name(desk: Desk) -> None:
     assert await lying(desk) == 0
 
 
-async def test_a_signal_is_no_log_line(desk: Desk) -> None:
+async def test_what_a_signal_says_is_in_no_event(desk: Desk) -> None:
     task = await desk.submitted("listen", times=1)
     await send(desk, task, {"secret": "s3cret-canary"})
     dump = await desk.store.dump()

@@ -125,7 +125,7 @@ def _about_this(operation: Operation, row: ApprovalRow) -> bool:
 def _apply_edit(operation: Operation, row: ApprovalRow | None) -> None:
     """Take over the arguments that an approver changed, and say what exactly is to be decided on."""
     tool = operation.tool
-    if row is not None and row.edited and row.arguments is not None:
+    if row is not None and row.edited and row.arguments is not None and not operation.replanned:
         operation.plain = values.decode(row.arguments)
         operation.arguments = tool.signature.check(operation.plain)
         operation.text = row.arguments
@@ -270,6 +270,7 @@ async def _put(run: Run, operation: Operation, ask: Ask, number: int) -> HeldBac
             expires_in_us=ask.expires_us,
         )
     )
+    operation.replanned = False
     probes.reach("approvals.after_ask")
     await run.read_approvals()
     row = run.approvals.get((operation.key, number))

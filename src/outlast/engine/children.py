@@ -27,11 +27,13 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, Protocol, TypeVar
 
-from outlast import probes
+from outlast import clock, probes
 from outlast.core import canonical, ids, values
 from outlast.core.durations import Duration, microseconds
+from outlast.core.operation import OperationState
 from outlast.engine import racing, scopes
 from outlast.engine.registry import AgentSpec
 from outlast.engine.run import Run
@@ -74,11 +76,15 @@ class Options:
 def child_id(parent: str, key: str) -> str:
     """Make the id of the child that a parent's operation spawns; it sorts next to its parent."""
     digest = hashlib.sha256(f"{parent}\n{key}".encode()).digest()
+    return ids.new_id(ids.TASK, _made_ms(parent), int.from_bytes(digest[:10]) >> 6)
+
+
+@lru_cache(maxsize=256)
+def _made_ms(task: str) -> int:
     try:
-        made_ms = ids.unix_ms_of(parent)
+        return ids.unix_ms_of(task)
     except InvalidKey:
-        made_ms = 0
-    return ids.new_id(ids.TASK, made_ms, int.from_bytes(digest[:10]) >> 6)
+        return 0
 
 
 class Child:
@@ -94,8 +100,13 @@ class Child:
         self._spec = spec
         self._calls = 0
 
+    @property
+    def agent(self) -> str:
+        """Its agent's name."""
+        return self._spec.name
+
     def __repr__(self) -> str:
-        return f"Child({self.id!r}, agent={self._spec.name!r})"
+        return f"Child({self.id!r}, agent={self.agent!r})"
 
     def __await__(self) -> Generator[Any, Any, Any]:
         return self._result(None, None).__await__()
@@ -143,7 +154,6 @@ class Child:
             timer, due_at = self._timer(timer_key)
         row = run.rows.get(self.key)
         if row is None or row.state not in ("succeeded", "failed"):
-            await self._accepted()
             if timer is not None and due_at is None and timeout_us:
                 await on_disk(run, timer.begun(timeout_us))
                 due_at = run.host.session.database_now() + timeout_us
@@ -166,98 +176,37 @@ class Child:
         return timer, None if row is None or row.state != "running" else row.due_at
 
     async def _ended(self, timer: _Timer | None, due_at: int | None) -> OperationRow:
-        """Wait for the child's end, and take it; answer the operation as it is recorded."""
-        run, key = self._run, self.key
-        while True:
-            arrived = run.inbox.next_end(key)
-            try:
-                await self._arrival(arrived, timer, due_at)
-                run.check()
-                row = run.rows.get(key)
-                if row is not None and row.state in ("succeeded", "failed"):
-                    return row
-                # One of those who wait takes it; its end is read and recorded whoever of them is cut.
-                if key not in run.open:
-                    run.own(key, self._take(arrived.result()))
-                await run.join(key)
-            except asyncio.CancelledError:
-                if timer is not None and racing.lost() and not run.sealed:
-                    timer.lose(run)
-                raise
-            finally:
-                run.inbox.got(key, arrived)
-
-    async def _arrival(
-        self, arrived: asyncio.Future[InboxRow], timer: _Timer | None, due_at: int | None
-    ) -> None:
-        run = self._run
+        """Wait until the child's end is taken; answer the operation as it is recorded."""
+        run, family = self._run, family_of(self._run)
         self._calls += 1
         name = f"{self.key}!{self._calls}"
-        while not arrived.done():
-            left_us = None if due_at is None else due_at - run.host.session.database_now()
-            if left_us is not None and left_us <= 0 and timer is not None:
-                await _busily(run, run.read_inbox)
-                if not arrived.done():
-                    timer.time_out(run, f"child {self.id} did not end in time")
-                break
-            await until(run, name, "child", arrived, left_us)
-        if timer is not None and due_at and arrived.result().at > due_at:
-            timer.time_out(run, f"child {self.id} did not end in time")
-
-    async def _take(self, end: InboxRow) -> None:
-        """Read how a child ended, and put it on its parent's record."""
-        run = self._run
-        run.active += 1
+        taken = family.wait(self.key)
         try:
-            row = await run.host.nursery.read(TaskRef(tenant=run.tenant, task=self.id))
+            while not taken.done():
+                left_us = None if due_at is None else due_at - run.host.session.database_now()
+                if timer is not None and left_us is not None and left_us <= 0:
+                    await self._last_look(timer, due_at or None, taken)
+                else:
+                    await until(run, name, "child", taken, left_us)
             run.check()
-            if row is not None and row.state not in FINAL:
-                # An operator runs it again: there will be another end.
-                run.inbox.forget_end(self.key)
-                return
-            probes.reach("waits.before_take")
-            self._record(end, row)
+            return run.rows[self.key]
+        except asyncio.CancelledError:
+            if timer is not None and racing.lost() and not run.sealed:
+                timer.lose(run)
+            raise
         finally:
-            run.active -= 1
-            run.quiet()
+            family.leave(self.key, taken)
 
-    def _record(self, end: InboxRow, row: TaskRow | None) -> None:
-        run, operation = self._run, self._run.children[self.key]
-        result, error = (None, _failure(self.id, row)) if row is None or row.error else (row.result, None)
-        state: Any = "succeeded" if error is None else "failed"
-        run.append(
-            RecordOperation(
-                key=self.key,
-                position=operation.position,
-                kind="child",
-                name=self._spec.name,
-                state=state,
-                request=operation.request,
-                arguments=operation.arguments,
-                result=result,
-                error=error,
-                takes=(end.number,),
-                events=(
-                    event(
-                        f"operation.{state}",
-                        operation=self.key,
-                        kind="child",
-                        name=self._spec.name,
-                        child=self.id,
-                    ),
-                ),
-            )
-        )
-        run.remember(
-            self.key,
-            operation.position,
-            "child",
-            self._spec.name,
-            state,
-            operation.request,
-            result,
-            error,
-        )
+    async def _last_look(self, timer: _Timer, due_at: int | None, taken: asyncio.Future[None]) -> None:
+        """What was posted by then counts, though nobody may have told of it. due_at: None for one look."""
+        run = self._run
+        await _busily(run, run.read_inbox)
+        end = run.inbox.end_of(self.key)
+        if taken.done():
+            return
+        if end is None or (due_at is not None and end.at > due_at):
+            timer.time_out(run, f"child {self.id} did not end in time")
+        await until(run, f"{timer.key}!", "child", taken, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +236,112 @@ class Spawned:
     arguments: str
 
 
+class Family:
+    """The children of one run: those who wait for their ends, and the taking of those ends, many at a
+    time."""
+
+    def __init__(self, run: Run) -> None:
+        self.spawned: dict[str, Spawned] = {}
+        self._run = run
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+        self._ready: list[str] = []
+        self._taking: asyncio.Task[None] | None = None
+
+    def wait(self, key: str) -> asyncio.Future[None]:
+        """Answer a future, of the caller's own, of a child's end being on record."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiting = self._waiting.get(key)
+        if waiting is None:
+            waiting = self._waiting[key] = []
+            self._run.inbox.when_ended(key, self._ended)
+        waiting.append(future)
+        return future
+
+    def leave(self, key: str, future: asyncio.Future[None]) -> None:
+        """Wait no more, or go on."""
+        self._run.inbox.handed.discard(future)
+        waiting = self._waiting.get(key)
+        if waiting is not None and future in waiting:
+            waiting.remove(future)
+
+    def _ended(self, key: str) -> None:
+        self._ready.append(key)
+        if self._taking is None or self._taking.done():
+            # The run does not rest before its children's ends are on record.
+            self._run.active += 1
+            self._taking = asyncio.get_running_loop().create_task(self._take())
+            self._run.host.straggle(self._taking)
+
+    async def _take(self) -> None:
+        run = self._run
+        try:
+            # Ends that are heard in one turn of the loop are taken together.
+            await asyncio.sleep(0)
+            while self._ready and not run.sealed:
+                keys, self._ready = self._ready[:READ], self._ready[READ:]
+                refs = [TaskRef(tenant=run.tenant, task=self.spawned[key].child.id) for key in keys]
+                rows = await run.host.nursery.read(refs)
+                run.check()
+                for key, ref in zip(keys, refs, strict=True):
+                    self._take_one(key, rows.get(ref))
+        finally:
+            run.active -= 1
+            run.touched = clock.monotonic()
+            run.quiet()
+
+    def _take_one(self, key: str, row: TaskRow | None) -> None:
+        run = self._run
+        end = run.inbox.end_of(key)
+        if end is None:
+            return
+        if row is not None and row.state not in FINAL:
+            # An operator runs it again: there will be another end.
+            run.inbox.forget_end(key)
+            run.inbox.when_ended(key, self._ended)
+            return
+        probes.reach("waits.before_take")
+        self._record(key, end, row)
+        for future in self._waiting.pop(key, ()):
+            if not future.done():
+                future.set_result(None)
+                run.inbox.handed.add(future)
+
+    def _record(self, key: str, end: InboxRow, row: TaskRow | None) -> None:
+        run, spawned = self._run, self.spawned[key]
+        child = spawned.child
+        result, error = None, None
+        if row is None or row.error:
+            error = _failure(child.id, row)
+        else:
+            result = row.result
+        state: OperationState = "succeeded" if error is None else "failed"
+        name = child.agent
+        run.append(
+            RecordOperation(
+                key=key,
+                position=spawned.position,
+                kind="child",
+                name=name,
+                state=state,
+                request=spawned.request,
+                arguments=spawned.arguments,
+                result=result,
+                error=error,
+                takes=(end.number,),
+                events=(event(f"operation.{state}", operation=key, kind="child", name=name, child=child.id),),
+            )
+        )
+        run.remember(key, spawned.position, "child", name, state, spawned.request, result, error)
+
+
+def family_of(run: Run) -> Family:
+    """Answer a run's family; it has one from its first child on."""
+    family: Family | None = run.family
+    if family is None:
+        family = run.family = Family(run)
+    return family
+
+
 def _failure(child: str, row: TaskRow | None) -> str:
     if row is None:
         return failure(ChildFailed.code, f"child {child} is gone", reason="gone", retryable=False)
@@ -307,17 +362,17 @@ def spawn(run: Run, key: str, spec: AgentSpec, given: Any, options: Options) -> 
     spec.signature.check(plain)
     text = values.encode(plain, what="input")
     request = canonical.fingerprint(
-        "child", spec.name, {"input": plain, "version": options.version, "detached": options.detached}
+        "child", spec.name, {"input": plain, "version": options.version or "", "detached": options.detached}
     )
     row = known(run, key, "child", spec.name, request)
-    before = run.children.get(key)
+    family = family_of(run)
+    before = family.spawned.get(key)
     if before is not None:
-        known_child: Child = before.child
-        return known_child
+        return before.child
     child = Child(run, key, spec)
     position = row.position if row is not None else run.next_position()
     spawned = Spawned(child=child, position=position, request=request, arguments=text)
-    run.children[key] = spawned
+    family.spawned[key] = spawned
     if row is not None and (row.state != "running" or run.inbox.end_of(key) is not None):
         return child
     promise = _promise(run, key)
@@ -433,7 +488,7 @@ class Nursery:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._newborn: list[_Newborn] = []
-        self._asked: dict[TaskRef, list[asyncio.Future[TaskRow | None]]] = {}
+        self._asked: list[tuple[list[TaskRef], asyncio.Future[dict[TaskRef, TaskRow]]]] = []
         self._submitting: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
 
@@ -451,10 +506,10 @@ class Nursery:
             self._submitting = asyncio.get_running_loop().create_task(self._submit())
             self._host.straggle(self._submitting)
 
-    async def read(self, ref: TaskRef) -> TaskRow | None:
-        """Read a task, together with whatever else is read now; None when there is none."""
-        future: asyncio.Future[TaskRow | None] = asyncio.get_running_loop().create_future()
-        self._asked.setdefault(ref, []).append(future)
+    async def read(self, refs: list[TaskRef]) -> dict[TaskRef, TaskRow]:
+        """Read tasks, together with whatever else is read now; those that are."""
+        future: asyncio.Future[dict[TaskRef, TaskRow]] = asyncio.get_running_loop().create_future()
+        self._asked.append((refs, future))
         if self._reading is None or self._reading.done():
             self._reading = asyncio.get_running_loop().create_task(self._read())
             self._host.straggle(self._reading)
@@ -497,9 +552,7 @@ class Nursery:
         refs = [TaskRef(tenant=one.run.tenant, task=one.submission.task) for one in doubtful]
         there: set[TaskRef] = set()
         for start in range(0, len(refs), READ):
-            part = refs[start : start + READ]
-            rows = await self._host.insist(lambda part=part: self._host.store.read_tasks(part))  # type: ignore[misc]
-            there |= {TaskRef(tenant=row.tenant, task=row.task) for row in rows}
+            there.update(await self._tasks(refs[start : start + READ]))
         left = []
         for one in group:
             if TaskRef(tenant=one.run.tenant, task=one.submission.task) in there:
@@ -512,8 +565,8 @@ class Nursery:
         """A parent may not have children any more: since it is cancelled, or since it is somebody else's."""
         run = one.run
         ref = TaskRef(tenant=run.tenant, task=run.task)
-        rows = await self._host.insist(lambda: self._host.store.read_tasks([ref]))
-        if rows and rows[0].cancelling and rows[0].epoch == run.epoch:
+        row = (await self._tasks([ref])).get(ref)
+        if row is not None and row.cancelling and row.epoch == run.epoch:
             run.interrupt("cancelled", "a cancel stands")
         else:
             run.interrupt("lost", "another worker holds the task")
@@ -522,21 +575,24 @@ class Nursery:
     async def _read(self) -> None:
         await asyncio.sleep(0)
         while self._asked:
-            refs = list(self._asked)[:READ]
-            futures = {ref: self._asked.pop(ref) for ref in refs}
+            asked = [self._asked.pop(0)]
+            while self._asked and sum(len(refs) for refs, _ in asked) < READ:
+                asked.append(self._asked.pop(0))
             try:
-                rows = await self._host.insist(lambda refs=refs: self._host.store.read_tasks(refs))  # type: ignore[misc]
+                found = await self._tasks([ref for refs, _ in asked for ref in refs])
             # Whoever asked gets the fault, whatever it is, and the next group goes on.
             except Exception as error:
-                for future in (one for each in futures.values() for one in each):
+                for _, future in asked:
                     if not future.done():
                         future.set_exception(error)
                 continue
-            found = {TaskRef(tenant=row.tenant, task=row.task): row for row in rows}
-            for ref, waiting in futures.items():
-                for future in waiting:
-                    if not future.done():
-                        future.set_result(found.get(ref))
+            for _, future in asked:
+                if not future.done():
+                    future.set_result(found)
+
+    async def _tasks(self, refs: list[TaskRef]) -> dict[TaskRef, TaskRow]:
+        rows = await self._host.insist(lambda: self._host.store.read_tasks(refs))
+        return {TaskRef(tenant=row.tenant, task=row.task): row for row in rows}
 
 
 def _settle(promise: asyncio.Future[None], *, cancel: bool = False) -> None:

@@ -56,7 +56,8 @@ async def call(run: Run, key: str, tool: ToolSpec, args: tuple[Any, ...], named:
     arguments = tool.signature.bind(args, named)
     plain = tool.signature.plain(arguments)
     request = canonical.fingerprint("tool", tool.name, plain)
-    row = known(run, key, "tool", tool.name, request)
+    # People were asked about it at most; a changed call is not theirs, and they are asked again.
+    row = known(run, key, "tool", tool.name, request, replans=True)
     if row is not None and row.state in ("succeeded", "failed"):
         return tool.signature.restore(recorded(run, row))
     if key not in run.open:
@@ -77,6 +78,7 @@ async def call(run: Run, key: str, tool: ToolSpec, args: tuple[Any, ...], named:
             series=Series.of(row),
             business=business_key(tool, plain),
             plain=plain,
+            replanned=row is not None and (row.request, row.name) != (request, tool.name),
         )
         run.active += 1
         run.own(key, _perform(run, operation))

@@ -20,8 +20,9 @@ from __future__ import annotations
 
 import asyncio
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from outlast.store.records import InboxRow, OperationRow
 
@@ -58,8 +59,8 @@ class Inbox:
         self._ends: dict[str, InboxRow] = {}
         self._ears: dict[str, list[Ear]] = {}
         self._absent: dict[str, dict[str, OperationRow]] = {}
-        self._parents: dict[str, list[asyncio.Future[InboxRow]]] = {}
-        self.handed: set[asyncio.Future[InboxRow]] = set()
+        self._when_ended: dict[str, Callable[[str], None]] = {}
+        self.handed: set[asyncio.Future[Any]] = set()
         """Whoever was given a row and has not gone on since: the run does not rest until they have."""
         for operation in operations:
             # Questions to people are of the same kind, and have their text as arguments.
@@ -86,8 +87,9 @@ class Inbox:
             insort(self._signals.setdefault(row.name, []), row, key=lambda one: one.number)
             return
         self._ends.setdefault(row.name, row)
-        for future in self._parents.pop(row.name, ()):
-            self._hand(future, row)
+        told = self._when_ended.pop(row.name, None)
+        if told is not None:
+            told(row.name)
 
     def _hand(self, future: asyncio.Future[InboxRow], row: InboxRow) -> None:
         if not future.done():
@@ -154,22 +156,12 @@ class Inbox:
         """Answer the end of a child, by its operation's key, if it lies there."""
         return self._ends.get(key)
 
-    def next_end(self, key: str) -> asyncio.Future[InboxRow]:
-        """Answer a future of a child's end, of the caller's own; it says ``got`` when it goes on."""
-        future: asyncio.Future[InboxRow] = asyncio.get_running_loop().create_future()
-        row = self._ends.get(key)
-        if row is not None:
-            future.set_result(row)
+    def when_ended(self, key: str, told: Callable[[str], None]) -> None:
+        """Call a function with a child's key once its end lies there; at once, if it does."""
+        if key in self._ends:
+            told(key)
         else:
-            self._parents.setdefault(key, []).append(future)
-        return future
-
-    def got(self, key: str, future: asyncio.Future[InboxRow]) -> None:
-        """Take note that whoever waited for a child's end goes on, or gave up."""
-        self.handed.discard(future)
-        waiting = self._parents.get(key)
-        if waiting is not None and future in waiting:
-            waiting.remove(future)
+            self._when_ended[key] = told
 
     def forget_end(self, key: str) -> None:
         """Wait for another end of a child: it runs again."""

@@ -18,8 +18,9 @@ class Operation:
     sender_gone: whoever made that attempt cannot send any more. resend: why an unknown may be sent again; put
     on record together with the next intent, never before it. held: times in a row that the call was held
     back. plain: the arguments as JSON values, as they will be sent; an approver may have changed them, while
-    ``request`` stays what the agent asked for. target: what the call is about, where the
-    tool says so. ruled: standing rules have been met. unasked: times in a row that policy could not be asked.
+    ``request`` stays what the agent asked for. target: what the call is about, where the tool says so. ruled:
+    standing rules have been met. replanned: people were asked about another call under this key, which was
+    never made. unasked: times in a row that policy could not be asked.
     """
 
     key: str
@@ -44,6 +45,7 @@ class Operation:
     plain: Any = None
     target: Any = None
     ruled: bool = False
+    replanned: bool = False
     unasked: int = 0
 
 

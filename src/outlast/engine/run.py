@@ -26,6 +26,7 @@ Not covered: code that was left behind goes on computing, but nothing that it do
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
@@ -73,7 +74,7 @@ Interruption = Literal[
 CUTS_AT_ONCE = ("lost", "cancelled", "expired")
 """What cuts harmless work at once, instead of letting it end."""
 LEAST_S = 0.25
-"""What agent code that was cancelled gets at least, to unwind, where no grace time is left."""
+"""What agent code that was cancelled gets after the grace time, to unwind."""
 CALM_TURNS = 16
 """Turns of the loop in which nothing may happen before a task suspends, however short it lingers."""
 NEVER_US = 36_500 * 86_400_000_000
@@ -212,8 +213,8 @@ class Run:
         """How to cut, at once, what is under way and changes nothing outside."""
         self.lost: set[str] = set()
         """Calls whose race was won by another branch: they are not tried again."""
-        self.children: dict[str, Any] = {}
-        """Children spawned in this attempt, by operation key; see ``children.Spawned``."""
+        self.family: Any = None
+        """Its children, once it has any; see ``children.Family``."""
         self.promises: dict[str, asyncio.Future[None]] = {}
         """What the agent has begun and an ending waits for: children on their way to be accepted."""
         self.active = 0
@@ -386,7 +387,7 @@ class Run:
         self._cut_at = clock.monotonic() + self._grace_s()
         if not self.returned:
             loop = asyncio.get_running_loop()
-            self._overdue = loop.call_later(max(self._grace_s(), LEAST_S), self._leave_behind)
+            self._overdue = loop.call_later(self._grace_s(), self._leave_behind)
 
     def _grace_s(self) -> float:
         grace_s = self.host.settings.grace_s
@@ -395,10 +396,15 @@ class Run:
             grace_s = min(grace_s, max(0.0, self.host.grace_ends - clock.monotonic()))
         return grace_s
 
-    def _leave_behind(self) -> None:
+    def _leave_behind(self, *, looked: bool = False) -> None:
         """End the attempt without its agent's code, which did not end when it was cancelled."""
         self._overdue = None
         if self.returned or self._closing is not None:
+            return
+        if not looked:
+            # Where the whole process stood still, the agent's code has not had its time either.
+            again = functools.partial(self._leave_behind, looked=True)
+            self._overdue = asyncio.get_running_loop().call_later(LEAST_S, again)
             return
         self.host.warn_once(
             f"agent {self.spec.name} did not end when it was cancelled; its attempts end without it",

@@ -86,8 +86,12 @@ def _restore(function: Callable[..., Any], result: Any) -> Any:
     return result if adapter is None or result is None else adapter.validate_python(result)
 
 
-def known(run: Run, key: str, kind: str, name: str, request: str) -> OperationRow | None:
+def known(
+    run: Run, key: str, kind: str, name: str, request: str, *, replans: bool = False
+) -> OperationRow | None:
     """Answer what is on record under a key, and bind the key to this request for this attempt.
+
+    replans: whether a call that was planned, and never sent, may be another one by now.
 
     Raises OperationConflict when this attempt used the key for another request before: then the agent's code
     is wrong in itself, and every replay says so. When it is the journal that holds another request, the task
@@ -100,7 +104,8 @@ def known(run: Run, key: str, kind: str, name: str, request: str) -> OperationRo
             f"operation key {key!r} of task {run.task} was used for another request before; give each request"
             " a key of its own"
         )
-    if row is None or (row.request == request and row.kind == kind and row.name == name):
+    planned = replans and row is not None and row.kind == kind and _never_sent(row)
+    if row is None or planned or (row.request == request and row.kind == kind and row.name == name):
         run.bound[key] = request
         return row
     run.interrupt(
@@ -109,6 +114,10 @@ def known(run: Run, key: str, kind: str, name: str, request: str) -> OperationRo
         f" {kind} {name} ({request}); the agent's code changed, or it is not repeatable",
     )
     raise asyncio.CancelledError
+
+
+def _never_sent(row: OperationRow) -> bool:
+    return row.state in ("planned", "approved") and (row.attempt, row.turn) == (0, 0)
 
 
 def recorded(run: Run, row: OperationRow) -> Any:

@@ -256,12 +256,16 @@ async def _busily(run: Run) -> None:
 
 
 async def until(run: Run, key: str, reason: str, arrived: asyncio.Future[Any], left_us: int | None) -> None:
-    """Wait until a future is done, or for so long; as a wait of the task, which may suspend meanwhile."""
+    """Wait until a future of the caller's own is done, or for so long; as a wait of the task, which may
+    suspend meanwhile."""
     left_s = None if left_us is None else left_us / 1_000_000
     due = None if left_s is None else clock.monotonic() + left_s
     run.begin_wait(key, Wait(reason=reason, due=due, stored=True))
     try:
-        await asyncio.wait({arrived}, timeout=left_s)
+        if left_s is None:
+            await arrived
+        else:
+            await asyncio.wait({arrived}, timeout=left_s)
     finally:
         run.end_wait(key)
 

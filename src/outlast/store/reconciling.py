@@ -48,7 +48,8 @@ class Postponement:
 
     Compare-and-set on the turn. unusable: whether the question brought no evidence; why: the plan, for
     people. seen: number of the newest evidence that was considered; where newer says something of the
-    operation, it is due at once, whatever ``ask_in_us`` says.
+    operation, it is due at once, whatever ``ask_in_us`` says. Whoever puts it back does not send it: a mark
+    to send it again goes.
     """
 
     tenant: str

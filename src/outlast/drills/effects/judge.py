@@ -33,6 +33,21 @@ class Judged:
     checks: Sequence[Check]
 
     @property
+    def name(self) -> str:
+        """The cell's name."""
+        return self.cell.name
+
+    @property
+    def what(self) -> str:
+        """What was done."""
+        return self.cell.fault.what
+
+    @property
+    def why(self) -> str:
+        """Why the table says what it says."""
+        return self.cell.fault.why
+
+    @property
     def ok(self) -> bool:
         """Whether all is as the table has it."""
         return all(check.holds for check in self.checks)

@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Final, Literal
 
 from outlast.core.operation import EFFECTS
+from outlast.drills.running import fits
 
 __all__ = ["CELLS", "FAULTS", "Cell", "Family", "Fault", "Right", "chosen"]
 
@@ -299,10 +299,4 @@ CELLS: Final = tuple(Cell(effect=effect, fault=fault) for fault in FAULTS for ef
 def chosen(patterns: Sequence[str]) -> tuple[Cell, ...]:
     """Answer the cells that fit one of the patterns (``keyed/frozen``, ``manual/*``, ``*/killed``); all of
     them for none."""
-    if not patterns:
-        return CELLS
-    return tuple(
-        cell
-        for cell in CELLS
-        if any(fnmatchcase(cell.name, each if "/" in each else f"{each}/*") for each in patterns)
-    )
+    return tuple(cell for cell in CELLS if fits(cell.name, patterns))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-import signal
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -21,14 +20,11 @@ from outlast.drills.effects.clerk import Clerk
 from outlast.drills.effects.judge import Judged, judge
 from outlast.drills.effects.matrix import Cell
 from outlast.drills.effects.scene import STEADY, Played, Scene
-from outlast.drills.fleet import Fleet, FleetError
-from outlast.drills.stage import Check
-from outlast.errors import OutlastError
-from outlast.testing.recorder import Recorder, RecorderError
+from outlast.drills.fleet import Fleet
+from outlast.drills.running import FAULTS_OF_PLAY, broken, end_with_sigterm
+from outlast.testing.recorder import Recorder
 
 __all__ = ["play"]
-
-_FAULTS_OF_PLAY = (OutlastError, FleetError, RecorderError, TimeoutError, OSError)
 
 
 async def play(
@@ -39,10 +35,7 @@ async def play(
     folder: for the store, the logs of the processes and of the ticket services. Raises ConfigurationError,
     RecorderError, ServerError, StoreUnavailable.
     """
-    me = asyncio.current_task()
-    assert me is not None
-    # An ordinary kill ends the drill as Ctrl-C does: its processes first.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)
+    end_with_sigterm()
     async with contextlib.AsyncExitStack() as stack:
         status = stack.enter_context(console.status("starting the ticket services and the store"))
         keys = await stack.enter_async_context(Recorder(database=folder / "tickets-keys.db"))
@@ -104,14 +97,14 @@ async def _play(scene: Scene, cells: Sequence[Cell], store: str, console: Consol
     async def one(cell: Cell, play: Callable[[Scene, Cell], Awaitable[Played]]) -> None:
         try:
             done(await play(scene, cell))
-        except _FAULTS_OF_PLAY as error:
-            done(_broken(cell, error))
+        except FAULTS_OF_PLAY as error:
+            done(Played(cell=cell, checks=(broken(error),)))
 
     async def group(those: Sequence[Cell]) -> None:
         try:
             done(*await crashes.play(scene, those))
-        except _FAULTS_OF_PLAY as error:
-            done(*(_broken(cell, error) for cell in those))
+        except FAULTS_OF_PLAY as error:
+            done(*(Played(cell=cell, checks=(broken(error),)) for cell in those))
 
     calm = [cell for cell in order if cell.fault.family in ("answers", "repeats")]
     if calm:
@@ -128,9 +121,3 @@ async def _play(scene: Scene, cells: Sequence[Cell], store: str, console: Consol
     scene.doomed_left = len(ices) + len(groups)
     await asyncio.gather(*(one(cell, frozen.play) for cell in ices), *map(group, groups.values()))
     return [await judge(scene, played[cell.name]) for cell in cells]
-
-
-def _broken(cell: Cell, error: BaseException) -> Played:
-    """What is left of a cell that did not get to its end: red, and the others are played all the same."""
-    seen = f"{type(error).__name__}: {error}"
-    return Played(cell=cell, checks=(Check(what="the cell", expected="played to its end", seen=seen),))

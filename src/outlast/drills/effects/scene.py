@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from outlast.app import Outlast
+from outlast.drills import crew
+from outlast.drills.crew import PATIENCE_S
 from outlast.drills.effects.agents import Places
 from outlast.drills.effects.book import acts, service_of
 from outlast.drills.effects.clerk import Clerk
@@ -24,8 +26,7 @@ CALL = "toolu_1"
 """The id of the call that a cell is about; it is the operation's key."""
 STEADY = "steady"
 """The pool of the cells whose workers stay alive."""
-PATIENCE_S = 40.0
-"""How long to wait for what has to come; a loaded machine is slow, a wrong engine never gets there."""
+WORKER = "outlast.drills.effects.worker"
 LOOK_S = 0.1
 
 
@@ -140,18 +141,8 @@ class Scene:
         self.pools.append(pool)
         return await self._worker(f"doomed-{pool}", (pool,), "doomed", *probe)
 
-    async def _worker(self, name: str, pools: Sequence[str], fate: str, *probe: Trigger) -> Process:
-        process = self.fleet.start(
-            name,
-            "outlast.drills.effects.worker",
-            name,
-            ",".join(pools),
-            fate,
-            probe=probe,
-            environ=self.environ,
-        )
-        await process.says("ready", timeout=PATIENCE_S)
-        return process
+    async def _worker(self, name: str, pools: Sequence[str], fate: crew.Fate, *probe: Trigger) -> Process:
+        return await crew.start(self.fleet, WORKER, name, pools, fate, *probe, environ=self.environ)
 
     async def gone(self) -> None:
         """Say that one doomed worker is dead or frozen.

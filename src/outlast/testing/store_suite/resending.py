@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from outlast.store.reconciling import OpenRequest, OpenState, Postponement
-from outlast.store.records import Claimed, CommitIntent, Evidence, Settled
+from outlast.store.records import Claimed, CommitIntent, Evidence, Settled, TakeTurn
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.effects import PROVIDER, lock, refusal, switch
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene, changed
@@ -141,6 +141,31 @@ class TestSendAgain:
         intent = await marked(scene, claimed)
         await scene.write(claimed, await scene.outcome(claimed, intent.key, "succeeded"))
         assert await scene.rows("unsettled", claimed) == []
+
+    @pytest.mark.parametrize("ask_in_us", [None, 4 * SECOND])
+    async def test_what_its_worker_puts_back_is_not_sent(self, scene: Scene, ask_in_us: int | None) -> None:
+        claimed = await scene.running()
+        intent, since = await marked(scene, claimed), scene.now
+        await scene.write(claimed, TakeTurn(key=intent.key, attempt=1, turn=3))
+        back = Postponement(
+            tenant=claimed.tenant,
+            task=claimed.task,
+            key=intent.key,
+            turn=4,
+            ask_in_us=ask_in_us,
+            unusable=False,
+            why="its key is too old",
+        )
+        assert await scene.store.postpone([back], now=scene.now) == [True]
+        assert await place(scene, claimed, intent.key) == OpenState(
+            since=since,
+            asked=1,
+            unusable=0,
+            ask_at=None if ask_in_us is None else scene.now + ask_in_us,
+            sender_gone=False,
+            why="its key is too old",
+            resend=False,
+        )
 
     @pytest.mark.parametrize("says", ["happened", "did_not_happen"])
     async def test_evidence_takes_the_mark_away(self, scene: Scene, says: str) -> None:

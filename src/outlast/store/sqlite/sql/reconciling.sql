@@ -51,7 +51,7 @@ limit 1;
 -- name: put_back
 update unsettled
 set asked = asked + 1, unusable = case when :unusable then unusable + 1 else 0 end, ask_at = :ask_at,
-    claimed_until = 0, claimed_by = :mark, why = :why
+    claimed_until = 0, claimed_by = :mark, why = :why, resend = 0
 where tenant = :tenant and task = :task and key = :key;
 
 -- Read an operation's place in the reconciliation queue.

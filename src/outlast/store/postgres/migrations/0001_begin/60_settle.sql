@@ -322,7 +322,7 @@ begin
                              where e.tenant = v_item.tenant and e.task = v_item.task and e.key = v_item.key
                                and e.number > v_item.seen and e.says is not null) then v_now
                             else v_now + v_item.ask_in end,
-               claimed_until = 0, claimed_by = 'turn ' || v_item.turn, why = v_item.why
+               claimed_until = 0, claimed_by = 'turn ' || v_item.turn, why = v_item.why, resend = false
          where u.tenant = v_item.tenant and u.task = v_item.task and u.key = v_item.key
            and u.claimed_by <> 'turn ' || v_item.turn;
     end loop;
