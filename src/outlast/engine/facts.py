@@ -68,10 +68,18 @@ def gather(
     place: None of an operation that has just lost its worker and had no place yet. evidence: all of it,
     oldest first. may_send: the retry policy allows another attempt, and somebody is there to make it.
     """
-    late, result, seen = _late(evidence, sent.attempt)
+    notes = [
+        passages.Noted(attempt=row.attempt, data=values.decode(row.data))
+        for row in evidence
+        if row.source == passages.SOURCE
+    ]
+    # Of every attempt: that the last one did nothing says nothing of the ones before.
+    seen = passages.seen(notes)
     if seen == "nothing" and not tool.gateway:
         # It may have sent something by another way.
         seen = None
+    acted = passages.seen(passages.of_attempt(notes, sent.attempt)) == "acted"
+    late, result = _late(evidence, sent.attempt, acted=acted)
     return Known(
         facts=Open(
             effect=tool.effect,
@@ -94,31 +102,22 @@ def gather(
     )
 
 
-def _late(evidence: Sequence[EvidenceRow], attempt: int) -> tuple[Late | None, Any, passages.Seen | None]:
-    """Read what an attempt answered late, its result, and what a gateway saw of it."""
+def _late(evidence: Sequence[EvidenceRow], attempt: int, *, acted: bool) -> tuple[Late | None, Any]:
+    """Read what an attempt answered late, and its result. acted: a gateway saw it answered as done."""
     own = [row for row in evidence if row.attempt == attempt and row.source != passages.SOURCE]
-    seen = passages.seen(
-        [
-            passages.Noted(attempt=row.attempt, data=values.decode(row.data))
-            for row in evidence
-            if row.attempt == attempt and row.source == passages.SOURCE
-        ]
-    )
     answers = [row for row in own if row.says is not None]
     # How a person or the settler settled it before counts against what was answered otherwise.
     said = {row.says or _field(row, "verdict") for row in own}
-    if seen == "acted" and "did_not_happen" in said:
-        return "contradictory", None, seen
+    if acted and "did_not_happen" in said:
+        return "contradictory", None
     if not answers:
-        return None, None, seen
+        return None, None
     if {"happened", "did_not_happen"} <= said:
-        return "contradictory", None, seen
+        return "contradictory", None
     if "did_not_happen" in said:
-        return "did_not_happen", None, seen
+        return "did_not_happen", None
     result = _field(answers[-1], "result")
-    if result is None:
-        return "no_result", None, seen
-    return "happened", values.decode(result), seen
+    return ("no_result", None) if result is None else ("happened", values.decode(result))
 
 
 def _field(row: EvidenceRow, name: str) -> Any:
