@@ -40,8 +40,8 @@ class Other:
     heads: list[bytes] = field(default_factory=list)
     bodies: list[bytes] = field(default_factory=list)
     came: asyncio.Event = field(default_factory=asyncio.Event)
+    left: asyncio.Event = field(default_factory=asyncio.Event)
     connections: int = 0
-    ended: int = 0
     port: int = 0
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -73,7 +73,7 @@ class Other:
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
-            self.ended += 1
+            self.left.set()
             writer.close()
 
     def headers(self, number: int = -1) -> dict[str, list[str]]:

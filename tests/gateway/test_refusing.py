@@ -1,4 +1,4 @@
-"""Every check: what passes while all is as it should be, and its twin that must not. The Recorder's log judges."""
+"""Every check: what passes while all is as it should be, and its twin that must not; the Recorder judges."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ async def test_an_altered_token_is_refused(desk: Desk) -> None:
             altered = good[:place] + letter + good[place + 1 :]
             if altered != good:
                 await desk.refused("invalid_token", altered)
-    for bad in ("x", good + "A", good[:-4], "é", "a" * 5_000, good + "="):
-        await desk.refused("invalid_token", bad.encode("latin-1").decode("latin-1") if bad != "é" else "%C3")
+    for bad in ("x", good + "A", good[:-4], "%C3", "a" * 5_000, good + "="):
+        await desk.refused("invalid_token", bad)
     await desk.refused("invalid_token", token(said, "a secret of another app altogether"))
     assert await desk.notes(said) == []
 
@@ -113,8 +113,8 @@ async def send_again(desk: Desk, claimed: Claimed, said: Pass) -> None:
     await desk.scene.write(claimed, await desk.scene.outcome(claimed, said.key, "planned"))
     row = await desk.scene.operation(claimed, said.key)
     intent = desk.scene.intent(
-        said.key, name=row.name, request=row.request, decision=row.decision, attempt=row.attempt, turn=row.turn,
-        timeout_us=60 * SECOND,
+        said.key, name=row.name, request=row.request, decision=row.decision,
+        attempt=row.attempt, turn=row.turn, timeout_us=60 * SECOND,
     )  # fmt: skip
     await desk.scene.write(claimed, intent)
 
@@ -151,7 +151,7 @@ CHANGES: list[tuple[str, Change]] = [
 )
 async def test_what_changed_since_the_token_was_made_is_seen(desk: Desk, code: str, change: Change) -> None:
     claimed, said = await desk.called()
-    beside, other = await desk.called()
+    _, other = await desk.called()
     assert (await desk.send(said)).status_code == 201
     await change(desk, claimed, said)
     await desk.refused(code, said)
@@ -223,18 +223,14 @@ async def test_a_call_under_its_decision_passes(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        "state = 'approved'", "state = 'pending'", "state = 'withdrawn'", "state = 'rejected'", "state = 'expired'",
-        "spent = true", "fingerprint = 'fingerprint-else'",
+        "state = 'approved'", "state = 'pending'", "state = 'withdrawn'", "state = 'rejected'",
+        "state = 'expired'", "spent = true", "fingerprint = 'fingerprint-else'",
     ],
 )  # fmt: skip
 async def test_a_decision_that_does_not_stand_lets_nothing_through(
     desk: Desk, backdoor: Backdoor, change: str
 ) -> None:
     _, said = await approved(desk)
-    for guard in ("approvals_guard", "guard"):
-        # Whatever a database refuses by itself, the gateway has to refuse without its help.
-        if backdoor.dialect == "postgres":
-            await backdoor.run(f"select '{guard}'")
     await _forced(backdoor, f"update approvals set {change}")
     await desk.refused("no_approval", said)
     await desk.refused("no_approval", replace(said, approval=2))
@@ -317,7 +313,9 @@ async def test_a_literal_of_a_listed_range_passes(closed_desk: Desk) -> None:
     _, said = await desk.called()
     async with desk.open(allow=(place,)):
         answer = await desk.send(
-            replace(said, hosts=(place,)), desk.reverse(f"{place}/tickets"), json={"invoice": "I"}
+            replace(said, hosts=(place,)),
+            desk.reverse(f"{place}/tickets"),
+            json={"invoice": "INV-1", "amount": "1.00"},
         )
         assert answer.status_code == 201
     assert desk.asked == []
