@@ -188,7 +188,12 @@ class Desk:
         headers = dict(options.pop("headers", {}))
         if said is not None:
             headers["Outlast-Token"] = said if isinstance(said, str) else token(said)
-        if url is None and "json" not in options and "content" not in options and method == "POST":
+        if (
+            (url or self.tickets).endswith("/tickets")
+            and "json" not in options
+            and "content" not in options
+            and method == "POST"
+        ):
             options["json"] = {"invoice": "INV-1", "amount": "118.50"}
         return await self.client.request(method, url or self.tickets, headers=headers, **options)
 

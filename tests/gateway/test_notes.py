@@ -196,7 +196,8 @@ async def test_a_request_may_name_its_part_of_the_operation(desk: Desk, named: s
 def opened(**changes: Any) -> Open:
     base = {
         "effect": "queryable", "first_intent_at": 0, "deadline_at": 10, "timeout_us": 10,
-        "key_window_us": None, "visible_within_us": 5, "can_find": True, "sender_gone": True, "may_send": True,
+        "key_window_us": None, "visible_within_us": 5, "can_find": True, "sender_gone": True,
+        "may_send": True,
     }  # fmt: skip
     return Open(**{**base, **changes})
 
