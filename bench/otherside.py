@@ -68,8 +68,8 @@ class _Client:
         )  # fmt: skip
         assert process.stdout is not None
         client = cls(process)
-        port = int(await process.stdout.readline())
-        client._reader, client._writer = await asyncio.open_connection("127.0.0.1", port)
+        client.port = int(await process.stdout.readline())
+        client._reader, client._writer = await asyncio.open_connection("127.0.0.1", client.port)
         return client
 
     async def post(self, key: str) -> float:
