@@ -58,6 +58,7 @@ class _Client:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
+        self.port = 0
 
     @classmethod
     async def start(cls, url: str) -> _Client:

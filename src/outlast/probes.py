@@ -38,8 +38,8 @@ POINTS: dict[str, str] = {
     "waits.before_take": "a signal or a child's end has been read, not yet taken on record",
     "deliver.before": "a task's end has left something for another task, not yet delivered",
     "deliver.after": "what was left is delivered",
-    "gateway.after_note": "a request is on record as passed, the store not yet asked whether it may",
-    "gateway.after_check": "the request may leave and its connection stands, nothing sent",
+    "gateway.after_note": "a request is on record and may leave, its connection not yet made",
+    "gateway.after_check": "its connection stands, the last look not yet taken, nothing sent",
     "gateway.after_answer": "the other side has answered the gateway, the end not yet on record",
 }
 """Every point and what is true there."""

@@ -9,18 +9,18 @@ go and until when, under the app's signature. A request has an id of its own, an
 of method, URL and body. It carries the operation's key; see ``core.passages`` for what further requests
 carry.
 
-What is checked, in one statement, when the connection stands and no more than ``fresh_s`` before the first
-byte: the task runs under that epoch, with a lease whose session lives; no cancel stands; the operation is
-running under that attempt, its deadline lies ahead and its decision is the token's; where a decision of
-people was asked for, this intent consumed it; no pause switch stands. Before that: signature and expiry, the
-allow list of the operator and that of the token, and the address: a name is looked up once and connected to
-at that very address, which is public or in a range that the operator lists.
+What is checked, in one transaction under the head's lock, and again if more than ``fresh_s`` have passed
+when the connection stands: the task runs under that epoch, with a lease whose session lives; no cancel
+stands; the operation is running under that attempt, its deadline lies ahead and its decision is the token's;
+where a decision of people was asked for, this intent consumed it; no pause switch stands. Before that:
+signature and expiry, the allow list of the operator and that of the token, and the address: a name is looked
+up once and connected to at that very address, which is public or in a range that the operator lists.
 
 Clock. The database's decides on leases, deadlines and expiry. The gateway's own, which goes on while it is
 stopped, decides only how old its look at the store is, and when the time that was left is over.
 
 State. None of its own. What passed, and how it ended, is evidence of the operation (source ``gateway``):
-``passed`` is on disk before the look, ``ended`` before the answer is complete. It says *happened* or *did not
+``passed`` is on disk with the look, ``ended`` before the answer is complete. It says *happened* or *did not
 happen* only where the status proves it of everything that passed.
 
 What is fenced. Nothing is written but evidence, which needs no lease.

@@ -23,6 +23,7 @@ from outlast.gateway.upstream import Sending, Upstream, refusal_of
 from outlast.otherside.answers import Whole
 from outlast.otherside.asgi import Message, Receive, Scope, Send
 from outlast.store.contract import Store
+from outlast.store.passing import Passage
 from outlast.tools.passing import ANSWER_HEADER, Pass
 
 __all__ = ["Gateway"]
@@ -117,9 +118,8 @@ class Gateway:
         address = await address_of(asked.to, self._resolver, self._ranges, settings.resolve_s)
         crossing.fingerprint = asked.fingerprint(body)
         crossing.key = named_key(asked, said)
-        await self._note_passed(crossing, len(body))
+        await self._admit(crossing, len(body))
         probes.reach("gateway.after_note")
-        await self._look(crossing)
         await self._pass(crossing, address, body, send)
 
     def _check_host(self, asked: Asked, said: Pass) -> None:
@@ -132,8 +132,32 @@ class Gateway:
         if not destinations.covered(asked.to, theirs):
             raise Refused("forbidden_host", f"the token is not for this at {asked.to.authority}")
 
+    async def _admit(self, crossing: Crossing, size: int) -> None:
+        """Put the request on record, and look whether it may leave. Raises Refused."""
+        asked = crossing.asked
+        note = note_of(
+            crossing.said,
+            phase="passed",
+            request=crossing.id,
+            acts=asked.acts,
+            method=asked.method,
+            host=asked.to.authority,
+            path=asked.to.path,
+            fingerprint=crossing.fingerprint,
+            key=crossing.key,
+            bytes=size,
+        )
+        asked_at = clock.monotonic()
+        try:
+            found = await self._notes.admit(note)
+        except Exception as error:
+            # Whatever it is: what is not on record, and what cannot be looked up, is not sent.
+            raise _store_away(error) from None
+        crossing.noted = found is not None
+        self._judge(crossing, found, asked_at)
+
     async def _look(self, crossing: Crossing) -> None:
-        """Look whether the request may leave, and note when that was. Raises Refused."""
+        """Look once more. Raises Refused."""
         said = crossing.said
         asked_at = clock.monotonic()
         try:
@@ -141,8 +165,12 @@ class Gateway:
         except Exception as error:
             # Whatever it is: what cannot be looked up is not sent.
             raise _store_away(error) from None
+        self._judge(crossing, found, asked_at)
+
+    def _judge(self, crossing: Crossing, found: Passage | None, asked_at: float) -> None:
+        """Judge what the store said when it was asked at an instant. Raises Refused."""
         try:
-            check(said, found)
+            check(crossing.said, found)
         except Refused as refused:
             if refused.code in LASTING:
                 self._remember(crossing.token, refused)
@@ -218,28 +246,6 @@ class Gateway:
         await _tell(crossing, send, {"type": "http.response.body", "body": held, "more_body": False})
 
     # -- notes -----------------------------------------------------------------------------------------------
-
-    async def _note_passed(self, crossing: Crossing, size: int) -> None:
-        """Put the request on record. Raises Refused when the store does not take it."""
-        asked = crossing.asked
-        note = note_of(
-            crossing.said,
-            phase="passed",
-            request=crossing.id,
-            acts=asked.acts,
-            method=asked.method,
-            host=asked.to.authority,
-            path=asked.to.path,
-            fingerprint=crossing.fingerprint,
-            key=crossing.key,
-            bytes=size,
-        )
-        try:
-            await self._notes.keep(note)
-        except Exception as error:
-            # Whatever it is: what is not on record is not sent.
-            raise _store_away(error) from None
-        crossing.noted = True
 
     async def _note_end(self, crossing: Crossing, refused: Refused | None) -> None:
         """Record how a request ended; what cannot be recorded counts as open."""

@@ -195,6 +195,16 @@ class Store(Protocol):
         is reopened."""
         ...
 
+    async def admit(self, notes: Sequence[Evidence], *, now: int | None = None) -> list[Passage | None]:
+        """Append evidence of requests that are about to leave, and answer what decides on each, in order.
+
+        Lock, then look: the evidence is there before the look, and what is answered stands under the head's
+        lock, so that whoever takes an operation's next turn sees either the request in its evidence, or the
+        request sees the turn. None, and nothing written, where there is no such operation. What a note says
+        of its operation is for ``note``.
+        """
+        ...
+
     async def claim_open(self, request: OpenRequest, *, now: int | None = None) -> list[OpenItem]:
         """Take unknown operations that are due to be looked at and that nobody works on, and their next turn.
 

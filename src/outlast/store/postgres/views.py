@@ -103,11 +103,7 @@ class Views:
     ) -> Passage | None:
         """Read what decides whether a request of an operation may leave, None without such an operation."""
         rows = await self._view("read_passage", tenant, task, key, now, PASSED_BOUND)
-        if not rows:
-            return None
-        row = dict(rows[0])
-        notes = zip(row.pop("attempts") or (), row.pop("data") or (), strict=True)
-        return Passage(**row, notes=tuple(PassageNote(attempt=attempt, data=data) for attempt, data in notes))
+        return passage_of(rows[0]) if rows else None
 
     async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:
         """Read an operation's place in the reconciliation queue, None when it is not in it."""
@@ -189,6 +185,14 @@ def operation_of(row: asyncpg.Record) -> OperationRow:
         settled_by=row["settled_by"],
         business_key=row["business_key"],
     )
+
+
+def passage_of(row: asyncpg.Record) -> Passage:
+    """Make a passage's record of a row that has its columns."""
+    columns = dict(row)
+    columns.pop("item", None)
+    notes = zip(columns.pop("attempts") or (), columns.pop("data") or (), strict=True)
+    return Passage(**columns, notes=tuple(PassageNote(attempt=attempt, data=data) for attempt, data in notes))
 
 
 def _task_of(row: asyncpg.Record) -> TaskRow:

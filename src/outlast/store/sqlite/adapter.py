@@ -78,6 +78,7 @@ from outlast.store.sqlite import (
     counts,
     keys,
     outbox,
+    passing,
     posting,
     reconciling,
     rules,
@@ -284,6 +285,10 @@ class SqliteStore:
         """Append evidence; see ``Store.note``."""
         await self._desk().write(lambda tx: settling.note(tx, evidence, now))
 
+    async def admit(self, notes: Sequence[Evidence], *, now: int | None = None) -> list[Passage | None]:
+        """Note requests that are about to leave; see ``Store.admit``."""
+        return await self._desk().write(lambda tx: passing.admit(tx, notes, now))
+
     async def claim_open(self, request: OpenRequest, *, now: int | None = None) -> list[OpenItem]:
         """Take unknown operations that are due; see ``Store.claim_open``."""
         return await self._desk().write(
@@ -379,7 +384,7 @@ class SqliteStore:
         self, tenant: str, task: str, key: str, *, now: int | None = None
     ) -> Passage | None:
         """Read what decides whether a request may leave; see ``Store.read_passage``."""
-        return await self._desk().read(lambda tx: views.read_passage(tx, tenant, task, key, now))
+        return await self._desk().read(lambda tx: passing.read_passage(tx, tenant, task, key, now))
 
     async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:
         """Read a place in the reconciliation queue; see ``Store.read_open``."""

@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import orjson
-
-from outlast.store.passing import PASSED_BOUND, Passage, PassageNote
-from outlast.store.reconciling import EVERY_TENANT
 from outlast.store.records import OperationRow, TaskRef
 from outlast.store.rows import (
     AttemptRow,
@@ -215,37 +211,6 @@ def read_evidence(tx: Transaction, tenant: str, task: str, key: str) -> list[Evi
         EvidenceRow(number=number, attempt=attempt, source=source, data=data, at=at, says=says)
         for number, attempt, source, data, at, says in tx.rows("read_evidence", (tenant, task, key))
     ]
-
-
-def read_passage(tx: Transaction, tenant: str, task: str, key: str, now: int | None) -> Passage | None:
-    """Read what decides whether a request of an operation may leave; see ``Store.read_passage``."""
-    found = tx.row(
-        "read_passage",
-        {"tenant": tenant, "task": task, "key": key, "every": EVERY_TENANT, "limit": PASSED_BOUND},
-    )
-    if found is None:
-        return None
-    return Passage(
-        now=tx.now(now),
-        task_state=found[0],
-        task_epoch=found[1],
-        cancelling=bool(found[2]),
-        lease_epoch=found[3],
-        lease_until=found[4],
-        tool=found[5],
-        state=found[6],
-        attempt=found[7],
-        epoch=found[8],
-        deadline_at=found[9],
-        decision=found[10],
-        paused=bool(found[11]),
-        approval=found[12],
-        approval_state=found[13],
-        approval_fingerprint=found[14],
-        approval_spent=bool(found[15]),
-        trace=found[16],
-        notes=tuple(PassageNote(attempt=attempt, data=data) for attempt, data in orjson.loads(found[17])),
-    )
 
 
 def health(tx: Transaction) -> Health:

@@ -296,6 +296,9 @@ class NodeStore:
     async def note(self, evidence: Sequence[Evidence], *, now: int | None = None) -> None:
         await self._carry("note", lambda store: store.note(evidence, now=now))
 
+    async def admit(self, notes: Sequence[Evidence], *, now: int | None = None) -> list[Passage | None]:
+        return await self._carry("admit", lambda store: store.admit(notes, now=now))
+
     async def claim_open(self, request: OpenRequest, *, now: int | None = None) -> list[OpenItem]:
         return await self._carry("claim_open", lambda store: store.claim_open(request, now=now))
 

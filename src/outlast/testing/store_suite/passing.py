@@ -1,4 +1,4 @@
-"""The view ``read_passage``: all that decides whether a request of a running operation may leave."""
+"""``read_passage`` and ``admit``: all that decides whether a request of a running operation may leave."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from outlast.store.passing import PASSED_BOUND, Passage, PassageNote
 from outlast.store.reconciling import EVERY_TENANT, Pause
 from outlast.store.records import Claimed, Evidence
 from outlast.testing.store_suite.posting import session_of
-from outlast.testing.store_suite.scene import SECOND, Scene
+from outlast.testing.store_suite.scene import SECOND, Scene, changed
 
-__all__ = ["TestPassage"]
+__all__ = ["TestAdmit", "TestPassage"]
 
 
 async def passage(scene: Scene, of: Claimed, key: str) -> Passage:
@@ -194,3 +194,54 @@ class TestPassage:
         scene.pass_time(9 * SECOND)
         await scene.session(20 * SECOND, await session_of(scene, claimed))
         assert (await passage(scene, claimed, key)).lease_until == scene.now + 20 * SECOND
+
+
+def passing(of: Claimed, key: str, attempt: int = 1, data: str = "{}") -> Evidence:
+    """Make the note of a request that is about to leave."""
+    return Evidence(tenant=of.tenant, task=of.task, key=key, attempt=attempt, source="gateway", data=data)
+
+
+class TestAdmit:
+    """The verb ``admit``."""
+
+    async def test_keeps_the_note_and_answers_what_decides(self, scene: Scene) -> None:
+        claimed = await scene.running()
+        key = await scene.called(claimed)
+        before = await passage(scene, claimed, key)
+        data = scene.text("noted")
+        before_dump = await scene.store.dump()
+        assert await scene.store.admit([passing(claimed, key, 3, data)], now=scene.now) == [
+            replace(before, notes=(PassageNote(attempt=3, data=data),))
+        ]
+        [row] = await scene.store.read_evidence(claimed.tenant, claimed.task, key)
+        assert (row.attempt, row.source, row.data, row.at, row.says) == (3, "gateway", data, scene.now, None)
+        assert set(changed(before_dump, await scene.store.dump())) == {"evidence"}
+
+    async def test_answers_in_order_and_sees_all_of_its_batch(self, scene: Scene) -> None:
+        one, other = await scene.running(), await scene.running(tenant="tenant-blue")
+        key, beside = await scene.called(one), await scene.called(other)
+        batch = [passing(other, beside), passing(one, key), passing(one, "none"), passing(one, key)]
+        found = await scene.store.admit(batch, now=scene.now)
+        decisions = [
+            (await scene.operation(of, at)).decision for of, at in ((other, beside), (one, key), (one, key))
+        ]
+        assert [each and each.decision for each in found] == [*decisions[:2], None, decisions[2]]
+        assert [each and len(each.notes) for each in found] == [1, 2, None, 2]
+        assert await scene.store.read_evidence(one.tenant, one.task, "none") == []
+        assert await scene.store.admit([], now=scene.now) == []
+
+    async def test_is_no_write_that_a_lease_is_needed_for(self, scene: Scene) -> None:
+        claimed = await scene.running()
+        key = await scene.called(claimed, "unknown")
+        await scene.lose(claimed)
+        [found] = await scene.store.admit([passing(claimed, key)], now=scene.now)
+        assert found is not None
+        assert (found.state, found.lease_until, len(found.notes)) == ("unknown", None, 1)
+
+    async def test_reads_the_databases_clock(self, scene: Scene) -> None:
+        claimed = await scene.running()
+        key = await scene.called(claimed)
+        before = (await scene.store.health()).now
+        [found] = await scene.store.admit([passing(claimed, key)])
+        assert found is not None
+        assert before <= found.now <= (await scene.store.health()).now

@@ -129,36 +129,11 @@ select e.number, e.attempt, e.source, e.data, e.at, e.says
  where e.tenant = $1 and e.task = $2 and e.key = $3
  order by e.number;
 
--- Read what decides whether a request of an operation may leave. The clock is read while the row is made, so after the
--- snapshot: what has run out is never taken for alive.
+-- Read what decides whether a request of an operation may leave.
 -- name: read_passage
-select coalesce($4::bigint, outlast.clock_us()) as now, t.state as task_state, t.epoch as task_epoch, t.cancelling,
-       l.epoch as lease_epoch, case when s.lost_at is null then s.expires_at end as lease_until, o.name as tool, o.state,
-       o.attempt, o.epoch, o.deadline_at, o.decision, p.paused, a.number as approval, a.state as approval_state,
-       a.fingerprint as approval_fingerprint, coalesce(a.spent, false) as approval_spent, i.trace, e.attempts, e.data
-  from outlast.operations o
-  join outlast.tasks t on t.tenant = o.tenant and t.id = o.task
-  join outlast.inputs i on i.tenant = o.tenant and i.task = o.task
-  left join outlast.leases l on l.tenant = o.tenant and l.task = o.task
-  left join outlast.sessions s on s.id = l.session
- cross join lateral (
-       select exists (select from outlast.pauses w
-                       where w.tenant in (o.tenant, '*') and w.scope in ('all', 'tool:' || o.name)) as paused) p
-  left join lateral (
-       select q.number, q.state, q.fingerprint, q.spent
-         from outlast.approvals q
-        where q.tenant = o.tenant and q.task = o.task and q.key = o.key and q.subject = 'call'
-          and q.state <> 'withdrawn'
-        order by q.number desc
-        limit 1) a on true
- cross join lateral (
-       select array_agg(n.attempt order by n.number) as attempts, array_agg(n.data order by n.number) as data
-         from (select n.number, n.attempt, n.data
-                 from outlast.evidence n
-                where n.tenant = o.tenant and n.task = o.task and n.key = o.key and n.source = 'gateway'
-                order by n.number
-                limit $5) n) e
- where o.tenant = $1 and o.task = $2 and o.key = $3;
+select now, task_state, task_epoch, cancelling, lease_epoch, lease_until, tool, state, attempt, epoch, deadline_at, decision,
+       paused, approval, approval_state, approval_fingerprint, approval_spent, trace, attempts, data
+  from outlast.passage($1, $2, $3, $4, $5);
 
 -- Read an operation's place in the reconciliation queue.
 -- name: read_open
