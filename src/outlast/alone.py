@@ -12,6 +12,7 @@ from outlast.core.durations import Duration, microseconds
 from outlast.engine import scopes
 from outlast.engine.alone import Alone, Place
 from outlast.engine.registry import Registry
+from outlast.engine.run import GatewayPlace
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import ConfigurationError
 from outlast.store.contract import Store
@@ -28,6 +29,10 @@ class App(Protocol):
     @property
     def store(self) -> Store:
         """The store."""
+        ...
+
+    def gateway_place(self) -> GatewayPlace:
+        """The gateway that tools go through."""
         ...
 
     def check_open(self) -> None:
@@ -80,7 +85,13 @@ class Ledger:
         if self._alone is not None:
             raise ConfigurationError(f"scope {self.scope!r} is entered already by this ledger")
         self._app.check_open()
-        alone = Alone(self._place, self._app.registry.tools, self._app.store, self._settings)
+        alone = Alone(
+            self._place,
+            self._app.registry.tools,
+            self._app.store,
+            self._settings,
+            self._app.gateway_place(),
+        )
         self._names = scopes.Scope(path="", owner=asyncio.current_task())
         await alone.enter(self._timeout_s)
         self._alone = alone

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
-from outlast import changing, posting
+from outlast import changing, posting, tokens
 from outlast.alone import ENTER_S, Ledger
 from outlast.approvals import Approvals, Rules
 from outlast.changing import AcceptanceView, Versions
@@ -22,7 +22,7 @@ from outlast.engine.alone import AGENT
 from outlast.engine.declaring import ToolOptions, tool_spec
 from outlast.engine.processes import check_importable
 from outlast.engine.registry import AgentSpec, Registry
-from outlast.engine.run import CallbackPlace
+from outlast.engine.run import CallbackPlace, GatewayPlace
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.signature import Signature
 from outlast.engine.steps import MARK, StepOptions
@@ -46,6 +46,7 @@ from outlast.store.records import Submitted, TaskRef
 from outlast.store.rows import EventCursor, TaskFilter
 from outlast.streams.tail import FINAL, Tail
 from outlast.submitting import DEFAULT_TENANT, Request, Submitter, submission_for
+from outlast.tools.passing import Pass
 from outlast.views import AttemptView, EventView, TaskView
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -91,7 +92,8 @@ class Outlast:
     name: for people. database_url: where the store is; by default ``OUTLAST_DATABASE_URL``, or a SQLite file
     in ``.outlast/``. store: a store made by the caller instead. secret: what callbacks and links are signed
     with, by default ``OUTLAST_SECRET``; all processes of an app need the same. public_url: where the API is
-    reached from outside, by default ``OUTLAST_PUBLIC_URL``.
+    reached from outside, by default ``OUTLAST_PUBLIC_URL``. gateway_url: where the gateway is reached, by
+    default ``OUTLAST_GATEWAY_URL``.
     """
 
     def __init__(
@@ -102,6 +104,7 @@ class Outlast:
         store: Store | None = None,
         secret: str | None = None,
         public_url: str | None = None,
+        gateway_url: str | None = None,
     ) -> None:
         self.name = ids.check_name(name, "app name")
         self.registry = Registry()
@@ -115,6 +118,7 @@ class Outlast:
         self._store = store
         self._secret = secret
         self._public_url = public_url
+        self._gateway_url = gateway_url
         self._opened = False
         self._tail: Tail | None = None
         self._submitter: Submitter | None = None
@@ -248,6 +252,12 @@ class Outlast:
         return url.rstrip("/") or None
 
     @property
+    def gateway_url(self) -> str | None:
+        """Where the gateway is reached, without a slash at the end; None where nobody said."""
+        url = self._gateway_url or Settings().gateway_url
+        return url.rstrip("/") or None
+
+    @property
     def store(self) -> Store:
         """The store; made on first use, opened by ``open``."""
         if self._store is None:
@@ -285,8 +295,30 @@ class Outlast:
         await self.close()
 
     def worker(self, settings: WorkerSettings | None = None) -> Worker:
-        """Make a worker of this app's agents; ``await worker.run()`` serves until ``worker.stop()``."""
-        return Worker(self.registry, self.store, settings, callback=self.callback_place)
+        """Make a worker of this app's agents; ``await worker.run()`` serves until ``worker.stop()``.
+
+        Raises ConfigurationError when a tool goes through a gateway and nobody said where that is.
+        """
+        return Worker(
+            self.registry, self.store, settings, callback=self.callback_place, gateway=self.gateway_place()
+        )
+
+    def gateway_place(self) -> GatewayPlace:
+        """Answer the gateway that tools go through. Raises ConfigurationError when one of them does, and
+        nobody said where it is."""
+        gateway = GatewayPlace(url=self.gateway_url, sign=self._sign_pass)
+        through = sorted(tool.name for tool in self.registry.tools.values() if tool.gateway)
+        if through and gateway.url is None:
+            raise ConfigurationError(
+                f"tool {through[0]} goes through a gateway: say where it is with OUTLAST_GATEWAY_URL"
+            )
+        return gateway
+
+    def _sign_pass(self, pass_: Pass) -> str:
+        token = tokens.sign(self.secret, "gateway", pass_.parts())
+        if len(token) > tokens.MAX_TOKEN:
+            raise ConfigurationError("a token for so many hosts is too long to be sent; name fewer")
+        return token
 
     def callback_place(self, tenant: str, task: str, key: str, signed: bool) -> CallbackPlace:
         """Answer where a callback of a task's operation is answered. Raises ConfigurationError without a

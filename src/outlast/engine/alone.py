@@ -38,7 +38,7 @@ from outlast.engine import effects
 from outlast.engine.hearing import Hearing
 from outlast.engine.housekeeping import sweeper
 from outlast.engine.registry import AgentSpec, Registry, ToolSpec
-from outlast.engine.run import CALM_TURNS, Wait
+from outlast.engine.run import CALM_TURNS, GatewayPlace, Wait
 from outlast.engine.scoped import Patience, Scoped
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.signature import Signature
@@ -126,7 +126,12 @@ class Alone(Worker):
     attempt_of = Scoped
 
     def __init__(
-        self, place: Place, tools: dict[str, ToolSpec], store: Store, settings: WorkerSettings
+        self,
+        place: Place,
+        tools: dict[str, ToolSpec],
+        store: Store,
+        settings: WorkerSettings,
+        gateway: GatewayPlace | None,
     ) -> None:
         spec = AgentSpec(
             name=AGENT,
@@ -138,7 +143,7 @@ class Alone(Worker):
             retry=None,
         )
         registry = Registry(agents={(AGENT, VERSION): spec}, latest={AGENT: VERSION}, tools=tools)
-        super().__init__(registry, store, replace(settings, slots=1, pools=(place.pool,)))
+        super().__init__(registry, store, replace(settings, slots=1, pools=(place.pool,)), gateway=gateway)
         self.place = place
         self._spec = spec
         self._held: Scoped | None = None

@@ -37,7 +37,7 @@ from outlast.engine.journal import Journal
 from outlast.engine.limits import Limits
 from outlast.engine.processes import Processes
 from outlast.engine.registry import Registry
-from outlast.engine.run import CallbackPlace, Run
+from outlast.engine.run import CallbackPlace, GatewayPlace, Run
 from outlast.engine.session import Session
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import ConfigurationError, StoreUnavailable
@@ -72,6 +72,7 @@ class Worker:
         settings: WorkerSettings | None = None,
         *,
         callback: Callable[[str, str, str, bool], CallbackPlace] | None = None,
+        gateway: GatewayPlace | None = None,
     ) -> None:
         registry.check()
         self.settings = settings or WorkerSettings()
@@ -89,6 +90,7 @@ class Worker:
         self.limits = Limits()
         self.nursery = Nursery(self)
         self.processes = Processes(self.settings.processes)
+        self.gateway = gateway
         self._callback = callback
         self._warned: set[str] = set()
         self._strays = 0

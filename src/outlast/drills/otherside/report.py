@@ -25,8 +25,8 @@ async def run_drill(
 
     postgres: None for an SQLite file, ``embedded``, or the URL of a server to make a database on. seed: of
     the order; a new one for None. only: cells, as ``ledger``, ``gateway/frozen`` or ``*/killed_*``. json:
-    print one JSON object and nothing else. Raises ConfigurationError for a database or a cell that there is not.
-    Leaves no process behind, and no file unless a cell failed.
+    print one JSON object and nothing else. Raises ConfigurationError for a database or a cell that there is
+    not. Leaves no process behind, and no file unless a cell failed.
     """
     cells = chosen(only)
     if not cells:
