@@ -65,6 +65,7 @@ from outlast.store.records import (
     OperationRow,
     TaskRef,
 )
+from outlast.tools.passing import Pass
 
 T = TypeVar("T")
 Interruption = Literal[
@@ -94,6 +95,14 @@ class CallbackPlace:
     secret: str | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayPlace:
+    """A gateway, and how to sign for it. url: None where the app does not know where it listens."""
+
+    url: str | None
+    sign: Callable[[Pass], str]
+
+
 class Host(Protocol):
     """What a run needs of the worker that runs it."""
 
@@ -106,6 +115,8 @@ class Host(Protocol):
     limits: Limits
     nursery: Any
     """Submits children and reads their ends; see ``children.Nursery``."""
+    gateway: GatewayPlace | None
+    """None where nobody can sign for one."""
     draining: bool
     grace_ends: float | None
     """When the time to let calls end is over, once the worker leaves; by the monotonic clock."""
