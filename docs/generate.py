@@ -18,11 +18,11 @@ from typer.main import get_command
 import outlast
 from outlast import errors, ledger, linking, posting, probes, submitting, telemetry
 from outlast import views as views_
-from outlast.app import Operations, Outlast, Pauses, TaskHandle
+from outlast.app import Operations, Outlast, Pauses, Schedules, TaskHandle
 from outlast.approvals import Approvals, Rules
 from outlast.cli.failing import EXIT_CODES
 from outlast.cli.main import app as cli
-from outlast.core import ids, jsontext, operation, outcome, transitions, values, webhooks
+from outlast.core import ids, jsontext, operation, outcome, schedule, transitions, values, webhooks
 from outlast.core.approval import MAX_SHOWN_BYTES, Allow, Ask, Deny
 from outlast.engine import finding, wording
 from outlast.engine.children import Child
@@ -301,6 +301,12 @@ def limits() -> str:
         ("a name of an agent, tool, pool, tenant or version", names, "`invalid_key`"),
         ("a priority", "-1000 to 1000", "`invalid_request`"),
         ("a length of time", "a hundred years", "`invalid_request`"),
+        ("a schedule's interval", f"{schedule.MIN_EVERY_US // 1_000_000} s to a hundred years",
+         "`invalid_schedule`"),
+        ("a schedule's id", f"{ids.MAX_NAME_CHARS} of letters, digits and `_ - . :`", "`invalid_key`"),
+        ("a cron line", f"{schedule.MAX_CRON_CHARS} characters", "`invalid_schedule`"),
+        ("missed firings that are made up for", f"{schedule.MAX_MISSED:,} (`max_missed`, 100)",
+         "the oldest are dropped, with a note"),
         ("requests of `submit_many` in one transaction", f"{submitting.GROUP:,}", "the next transaction"),
         ("signals that lie before a task and are not taken", f"{MAX_INBOX:,}", "`inbox_full`"),
         ("what people are shown of a call", f"{MAX_SHOWN_BYTES:,} bytes", "`approval_denied`"),
@@ -423,8 +429,9 @@ def python() -> str:
     written = []
     held: Sequence[tuple[str, type]] = (
         ("app", Outlast), ("handle", TaskHandle), ("app.operations", Operations), ("app.pauses", Pauses),
-        ("app.approvals", Approvals), ("app.rules", Rules), ("task", TaskContext), ("child", Child),
-        ("callback", Callback), ("call", ToolCall), ("call.http", http.HttpCall),
+        ("app.schedules", Schedules), ("app.approvals", Approvals), ("app.rules", Rules),
+        ("task", TaskContext), ("child", Child), ("callback", Callback), ("call", ToolCall),
+        ("call.http", http.HttpCall),
     )  # fmt: skip
     inside = {"check", "leave", "mark_undone", "others_open"}
     for name, kind in held:
@@ -458,6 +465,7 @@ def views() -> str:
         ledger.PlanView,
         ledger.ToolStats,
         ledger.OtherSide,
+        outlast.ScheduleView,
         views_.ApprovalView,
         views_.VoteView,
         views_.RuleView,

@@ -2,15 +2,18 @@
 
 from outlast.app import Outlast, TaskHandle
 from outlast.approvals import Approvals, Rules
+from outlast.core.acceptance import Accept, Reject
 from outlast.core.approval import Allow, Ask, Deny
 from outlast.core.retry import Backoff
 from outlast.engine.context import TaskContext
 from outlast.engine.finding import Found
+from outlast.engine.outside import SessionEvent
 from outlast.engine.registry import PolicyCall
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import (
     ApprovalDenied,
     ApprovalExpired,
+    BudgetExceeded,
     ChildCancelled,
     ChildFailed,
     Forbidden,
@@ -19,6 +22,7 @@ from outlast.errors import (
     OutlastError,
     Rejected,
     ResultUnstorable,
+    SessionTaken,
     StepFailed,
     TaskCancelled,
     TaskFailed,
@@ -28,6 +32,7 @@ from outlast.errors import (
     WaitTimeout,
 )
 from outlast.ledger import Operations, OtherSide, Pauses, PlanView
+from outlast.schedules import ScheduleRequest, Schedules, ScheduleView
 from outlast.submitting import Request
 from outlast.tools.call import ToolCall
 from outlast.views import (
@@ -43,6 +48,7 @@ from outlast.views import (
 __version__ = "0.1.0"
 
 __all__ = [
+    "Accept",
     "Allow",
     "ApprovalDenied",
     "ApprovalExpired",
@@ -51,6 +57,7 @@ __all__ = [
     "Ask",
     "AttemptView",
     "Backoff",
+    "BudgetExceeded",
     "ChildCancelled",
     "ChildFailed",
     "Deny",
@@ -68,11 +75,17 @@ __all__ = [
     "Pauses",
     "PlanView",
     "PolicyCall",
+    "Reject",
     "Rejected",
     "Request",
     "ResultUnstorable",
     "RuleView",
     "Rules",
+    "ScheduleRequest",
+    "ScheduleView",
+    "Schedules",
+    "SessionEvent",
+    "SessionTaken",
     "StepFailed",
     "TaskCancelled",
     "TaskContext",

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
-from outlast import posting, tokens
+from outlast import changing, posting, tokens
 from outlast.approvals import Approvals, Rules
+from outlast.changing import AcceptanceView, Versions
 from outlast.core import ids
 from outlast.core.durations import Duration, microseconds
 from outlast.core.retry import Backoff
 from outlast.core.webhooks import SignedBody
+from outlast.engine.acceptance import takes_input
 from outlast.engine.declaring import ToolOptions, tool_spec
 from outlast.engine.processes import check_importable
 from outlast.engine.registry import AgentSpec, Registry
@@ -31,12 +35,14 @@ from outlast.errors import (
 )
 from outlast.ledger import Operations, Pauses
 from outlast.opening import store_for
+from outlast.schedules import Schedules
 from outlast.settings import Settings
+from outlast.store.changing import OutsidePosted
 from outlast.store.contract import Store
 from outlast.store.posting import CancelReply, Posted
 from outlast.store.records import Submitted, TaskRef
 from outlast.store.rows import EventCursor, TaskFilter
-from outlast.streams.tail import Tail
+from outlast.streams.tail import FINAL, Tail
 from outlast.submitting import DEFAULT_TENANT, Request, Submitter, submission_for
 from outlast.tools.passing import Pass
 from outlast.views import AttemptView, EventView, TaskView
@@ -69,9 +75,9 @@ class TaskHandle:
         """Send the task a signal; see ``Outlast.signal``."""
         return await self._app.signal(self.id, name, data, key=key, tenant=self.tenant)
 
-    async def cancel(self, reason: str = "", *, by: str = "app") -> CancelReply:
+    async def cancel(self, reason: str = "", *, by: str = "app", undo: bool = False) -> CancelReply:
         """Cancel the task; see ``Outlast.cancel``."""
-        return await self._app.cancel(self.id, reason=reason, by=by, tenant=self.tenant)
+        return await self._app.cancel(self.id, reason=reason, by=by, undo=undo, tenant=self.tenant)
 
     def events(self, after: int = 0) -> AsyncIterator[EventView]:
         """Follow the task's stream; see ``Outlast.events``."""
@@ -104,6 +110,8 @@ class Outlast:
         self.pauses = Pauses(self)
         self.approvals = Approvals(self)
         self.rules = Rules(self)
+        self.schedules = Schedules(self)
+        self.versions = Versions(self)
         self._database_url = database_url
         self._store = store
         self._secret = secret
@@ -127,6 +135,8 @@ class Outlast:
         pool: str = "default",
         deadline: Duration | None = None,
         retry: Backoff | None = None,
+        on_failure: Literal["undo"] | None = None,
+        check: Callable[..., Any] | None = None,
     ) -> Callable[[F], F]: ...
 
     def agent(
@@ -138,13 +148,20 @@ class Outlast:
         pool: str = "default",
         deadline: Duration | None = None,
         retry: Backoff | None = None,
+        on_failure: Literal["undo"] | None = None,
+        check: Callable[..., Any] | None = None,
     ) -> Any:
         """Register an async function as an agent; its first parameter is the TaskContext, the rest its input.
 
         version: tasks bind to the version that first claims them. deadline: how long after acceptance a task
         must have ended. retry: run failed attempts again; only its attempts and delays count, not its total
-        time.
+        time. on_failure: ``"undo"`` to undo what a task has done, as far as its tools can be undone, before
+        it ends as failed. check: a function, async or not, over the result, or the input and the result, of a
+        task that has succeeded; answers True, or a text that says what is wrong, or ``Accept`` or ``Reject``.
+        Its verdict stands beside the result; one that raises says nothing.
         """
+        if on_failure not in (None, "undo"):
+            raise ConfigurationError(f"on_failure= is 'undo' or left out, not {on_failure!r}")
 
         def register(target: F) -> F:
             label = name or target.__name__
@@ -159,6 +176,9 @@ class Outlast:
                     signature=Signature.of(target, skip=1, owner=f"agent {label}"),
                     deadline_us=None if deadline is None else microseconds(deadline, what="deadline"),
                     retry=retry,
+                    undoes=on_failure == "undo",
+                    check=check,
+                    check_takes_input=check is not None and takes_input(check, f"agent {label}"),
                 )
             )
             return target
@@ -281,7 +301,7 @@ class Outlast:
             raise ConfigurationError(
                 f"tool {through[0]} goes through a gateway: say where it is with OUTLAST_GATEWAY_URL"
             )
-        return Worker(self.registry, self.store, settings, callback=self._callback, gateway=gateway)
+        return Worker(self.registry, self.store, settings, callback=self.callback_place, gateway=gateway)
 
     def _sign_pass(self, pass_: Pass) -> str:
         token = tokens.sign(self.secret, "gateway", pass_.parts())
@@ -289,7 +309,9 @@ class Outlast:
             raise ConfigurationError("a token for so many hosts is too long to be sent; name fewer")
         return token
 
-    def _callback(self, tenant: str, task: str, key: str, signed: bool) -> CallbackPlace:
+    def callback_place(self, tenant: str, task: str, key: str, signed: bool) -> CallbackPlace:
+        """Answer where a callback of a task's operation is answered. Raises ConfigurationError without a
+        secret."""
         token, url = posting.callback_token(self.secret, tenant, task, key, signed=signed), self.public_url
         return CallbackPlace(
             token=token,
@@ -312,20 +334,22 @@ class Outlast:
         deadline: Duration | None = None,
         run_at: datetime | None = None,
         version: str | None = None,
+        budget: Mapping[str, Any] | None = None,
         connection: Any = None,
         trace: str | None = None,
     ) -> TaskHandle:
         """Accept a task; when this returns, it is stored.
 
         agent: the decorated function or its name. input: its parameters by name. key: idempotency key (1 to
-        255 characters); the same key with the same request answers the first task. connection: an asyncpg or
+        255 characters); the same key with the same request answers the first task. budget: bounds on what it
+        may spend: ``operations``, ``tokens``, ``cost``, and ``depth`` of children. connection: an asyncpg or
         apsw connection in a transaction of the caller's; the task then commits with it, or not at all.
 
         Raises InvalidInput and its family, AgentNotFound, IdempotencyConflict, Busy, StoreUnavailable.
         Atomic; idempotent by key.
         """
         request = Request(
-            agent=self._agent_name(agent),
+            agent=agent if isinstance(agent, str) else self.registry.name_of(agent),
             input=input,
             key=key,
             tenant=tenant,
@@ -336,6 +360,7 @@ class Outlast:
             run_at=run_at,
             version=version,
             trace=trace,
+            budget=budget,
         )
         submission = submission_for(self.registry, request)
         if connection is not None:
@@ -359,7 +384,10 @@ class Outlast:
         rows = await self.store.read_tasks([TaskRef(tenant=tenant, task=task)])
         if not rows:
             raise TaskNotFound(f"no task {task} in tenant {tenant}")
-        return TaskView.of(rows[0])
+        view = TaskView.of(rows[0])
+        if (view.state, view.reason) == ("waiting", "operator"):
+            return replace(view, detail=await changing.complaint(self.store, rows[0]))
+        return view
 
     async def list(
         self,
@@ -407,16 +435,23 @@ class Outlast:
         return await posting.answer(self.store, self.secret, token, data, message, signed)
 
     async def cancel(
-        self, task: str, *, reason: str = "", by: str = "app", tenant: str = DEFAULT_TENANT
+        self,
+        task: str,
+        *,
+        reason: str = "",
+        by: str = "app",
+        undo: bool = False,
+        tenant: str = DEFAULT_TENANT,
     ) -> CancelReply:
         """Cancel a task; what is answered agrees with how it ends.
 
         ``cancelled``: it has ended. ``requested``: it runs, no new call starts from now on, and it ends as
         cancelled as soon as what is under way has ended, within its worker's grace time. ``already``: it was
-        cancelled before. by: who wants it, for the audit trail. Raises TaskNotFound, and TaskEnded with the
-        state for a task that ended otherwise. Idempotent.
+        cancelled before. by: who wants it, for the audit trail. undo: what it has done, and what tools can
+        undo, is undone first, so that a task that has begun is ``requested`` whether it runs or waits. Raises
+        TaskNotFound, and TaskEnded with the state for a task that ended otherwise. Idempotent.
         """
-        return await posting.cancel(self.store, tenant, task, reason, by)
+        return await posting.cancel(self.store, tenant, task, reason, by, undo=undo)
 
     async def attempts(self, task: str, *, tenant: str = DEFAULT_TENANT) -> Sequence[AttemptView]:
         """List a task's attempts, oldest first."""
@@ -446,28 +481,121 @@ class Outlast:
     async def wait(
         self, task: str, *, tenant: str = DEFAULT_TENANT, timeout: Duration | None = None
     ) -> TaskView:
-        """Wait for a task's end and answer the task as it stands then. Raises TaskNotFound, TimeoutError."""
+        """Wait for a task's end and answer the task as it stands then. Raises TaskNotFound, TimeoutError.
+
+        Where its next round has begun in the very moment of its end, it is that one's end that is waited for.
+        """
         seconds = None if timeout is None else microseconds(timeout, what="timeout", zero=True) / 1_000_000
         async with asyncio.timeout(seconds):
             view = await self.get(task, tenant=tenant)
             while view.ended_at is None:
-                async for _ in self._following().follow(tenant, task, view.last_event):
-                    pass
+                async with aclosing(self._following().follow(tenant, task, view.last_event)) as events:
+                    async for event in events:
+                        if event.kind in FINAL:
+                            break
                 view = await self.get(task, tenant=tenant)
         return view
+
+    async def retry(
+        self,
+        task: str,
+        *,
+        reason: str,
+        by: str = "app",
+        deadline: Duration | None = None,
+        tenant: str = DEFAULT_TENANT,
+    ) -> int:
+        """Try a failed or cancelled task again in its next round; answers the round's number.
+
+        The journal stands: what succeeded is not done again, failed operations that may be made again are,
+        under the same id and key. deadline: how long the round may take, by default as its agent declares.
+        Raises TaskNotFound, TaskNotEnded, EffectsUndone. Atomic; audited.
+        """
+        return await changing.retry(self, tenant, task, reason, by, deadline)
+
+    async def fork(
+        self,
+        task: str,
+        *,
+        before: str | None = None,
+        reason: str,
+        by: str = "app",
+        input: Mapping[str, Any] | None = None,
+        version: str | None = None,
+        tenant: str = DEFAULT_TENANT,
+    ) -> TaskHandle:
+        """Make a new task from a prefix of a task's journal.
+
+        before: key of the operation from which on the fork goes its own way; None copies all that has ended.
+        input: another input for it. version: another version of its agent. Calls that the task has made
+        behind that point are taken over with the keys that were sent, as unknown: evidence says what they
+        have done, and the fork does not act twice. Raises TaskNotFound, OperationNotFound, UnsettledPrefix.
+        Atomic; audited.
+        """
+        new = await changing.fork(self, tenant, task, before, reason, by, input, version)
+        return TaskHandle(self, tenant, new, replayed=False)
+
+    async def wake(self, task: str, *, reason: str, by: str = "app", tenant: str = DEFAULT_TENANT) -> bool:
+        """Let a task that waits for an operator try again; answers whether it waited so. Audited."""
+        return await changing.wake(self, tenant, task, reason, by)
+
+    async def accept(
+        self,
+        task: str,
+        verdict: Literal["accepted", "rejected"] = "accepted",
+        *,
+        reason: str,
+        by: str = "app",
+        evidence: Any = None,
+        seen: int | None = None,
+        tenant: str = DEFAULT_TENANT,
+    ) -> AcceptanceView:
+        """Judge the work of a task that succeeded; the last verdict stands.
+
+        seen: how many verdicts were seen, so that two people cannot overwrite each other. Raises
+        TaskNotFound, TaskNotEnded, AcceptanceConflict. Compare-and-set; audited.
+        """
+        return await changing.accept(self, tenant, task, verdict, reason, by, evidence, seen)
+
+    async def acceptances(self, task: str, *, tenant: str = DEFAULT_TENANT) -> Sequence[AcceptanceView]:
+        """List the verdicts on a task's work, oldest first."""
+        return await changing.acceptances(self, tenant, task)
+
+    async def outside(
+        self,
+        provider: str,
+        session: str,
+        *,
+        event_id: str,
+        run: str = "",
+        data: Any = None,
+        tenant: str = DEFAULT_TENANT,
+    ) -> OutsidePosted:
+        """Bring an event of an outside session, or of one of its runs, to the task that holds it, as signal
+        ``outside:<provider>``; when this returns, it is stored.
+
+        event_id: the provider's own id of it, whichever way it came; the same one is stored once. Raises the
+        InvalidRequest family, NotFound when no task holds the session, TaskEnded, SignalConflict (that event
+        came with other data), InboxFull. Atomic; idempotent.
+        """
+        return await changing.outside(self.store, tenant, provider, session, run, event_id, data)
 
     async def events(
         self, task: str, *, tenant: str = DEFAULT_TENANT, after: int = 0
     ) -> AsyncIterator[EventView]:
         """Follow a task's events above ``after`` until its end; first what is kept, then what comes.
 
-        Raises TaskNotFound. Ends at once when nothing above ``after`` will come.
+        A task that is tried again goes on: the end of a round is the end of the stream only while no other
+        round was opened. Raises TaskNotFound. Ends at once when nothing above ``after`` is kept of a task
+        that has ended.
         """
         view = await self.get(task, tenant=tenant)
-        if view.ended_at is not None and after >= view.last_event:
+        ended = view.ended_at is not None
+        if ended and after >= view.last_event:
             return
-        async for row in self._following().follow(tenant, task, after):
-            yield EventView.of(row)
+        async with aclosing(self._following().follow(tenant, task, after, ended=ended)) as rows:
+            async for row in rows:
+                yield EventView.of(row)
 
     async def stored_events(
         self, task: str, *, tenant: str = DEFAULT_TENANT, after: int = 0, limit: int = 500
@@ -477,14 +605,6 @@ class Outlast:
         return [EventView.of(row) for row in await self.store.read_events([cursor], limit)]
 
     # -- inside ---------------------------------------------------------------------------------------------
-
-    def _agent_name(self, agent: Callable[..., Any] | str) -> str:
-        if isinstance(agent, str):
-            return agent
-        for spec in self.registry.agents.values():
-            if spec.function is agent:
-                return spec.name
-        raise ConfigurationError(f"{agent!r} is not an agent of app {self.name}; register it with @app.agent")
 
     def _ready(self) -> Submitter:
         if self._submitter is None or not self._opened:

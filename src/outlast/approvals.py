@@ -229,7 +229,7 @@ class Approvals:
         text = values.encode(shown)
         if len(text.encode()) > MAX_SHOWN_BYTES:
             raise InvalidRequest(f"more than {MAX_SHOWN_BYTES} bytes cannot be shown", pointer="/arguments")
-        request = canonical.fingerprint("tool", tool.name, plain)
+        request = canonical.fingerprint(shown.get("kind", "tool"), tool.name, plain)
         target = None if row.target is None else values.decode(row.target)
         return (
             values.encode(plain, what="the arguments"),

@@ -5,12 +5,14 @@
     │   ├── InvalidKey            an idempotency key, id or name breaks its rules
     │   ├── InvalidInput          the input does not fit the agent's or tool's signature
     │   ├── Unserializable        a value that JSON cannot hold
-    │   └── ValueTooLarge         a value over its documented bound
+    │   ├── ValueTooLarge         a value over its documented bound
+    │   └── InvalidSchedule       a schedule's times or options make no sense
     ├── NotFound                  no such thing in this tenant
     │   ├── TaskNotFound
     │   ├── OperationNotFound
     │   ├── ApprovalNotFound
     │   ├── RuleNotFound
+    │   ├── ScheduleNotFound
     │   └── AgentNotFound
     ├── Conflict                  the request disagrees with what is recorded
     │   ├── IdempotencyConflict   same key, other request
@@ -18,8 +20,15 @@
     │   ├── SettlementConflict    the operation is not waiting to be settled that way
     │   ├── ApprovalConflict      the approval is decided, withdrawn, used, or its time is over
     │   ├── FingerprintMismatch   the decision is about something else than was seen
+    │   ├── ScheduleConflict      the schedule is not the revision that was seen
     │   ├── SignalConflict        same key, other data
-    │   └── TaskEnded             the task is over, and ended otherwise
+    │   ├── TaskEnded             the task is over, and ended otherwise
+    │   ├── TaskNotEnded          the task lives, or has succeeded
+    │   ├── EffectsUndone         its effects were undone; its journal no longer says what is outside
+    │   ├── UnsettledPrefix       a fork cannot begin with what is not settled
+    │   ├── VersionInUse          the task runs, or went on since it was looked at
+    │   ├── AcceptanceConflict    somebody else has judged the work since
+    │   └── SessionTaken          another task holds that outside session
     ├── NotAllowed                this person may not do that
     ├── InvalidToken              a link or callback is altered, expired, or of another secret
     ├── InvalidSignature          a message is not signed as it has to be
@@ -44,6 +53,7 @@
         ├── ApprovalDenied        policy or a person said no; nothing was sent
         ├── ApprovalExpired       nobody decided in time; nothing was sent
         ├── WaitTimeout           what was waited for did not come in time
+        ├── BudgetExceeded        the task has spent what it may
         ├── ChildFailed           a child task ended as failed
         └── ChildCancelled        a child task ended as cancelled
 
@@ -62,18 +72,21 @@ from __future__ import annotations
 from typing import ClassVar
 
 __all__ = [
+    "AcceptanceConflict",
     "AgentNotFound",
     "AmbiguousOperation",
     "ApprovalConflict",
     "ApprovalDenied",
     "ApprovalExpired",
     "ApprovalNotFound",
+    "BudgetExceeded",
     "Busy",
     "ChildCancelled",
     "ChildFailed",
     "ConfigurationError",
     "Conflict",
     "DeadlineExceeded",
+    "EffectsUndone",
     "FingerprintMismatch",
     "Forbidden",
     "IdempotencyConflict",
@@ -82,6 +95,7 @@ __all__ = [
     "InvalidInput",
     "InvalidKey",
     "InvalidRequest",
+    "InvalidSchedule",
     "InvalidSignature",
     "InvalidToken",
     "LeaseLost",
@@ -95,9 +109,12 @@ __all__ = [
     "Rejected",
     "ResultUnstorable",
     "RuleNotFound",
+    "ScheduleConflict",
+    "ScheduleNotFound",
     "SchemaMismatch",
     "SchemaOutdated",
     "SchemaTooNew",
+    "SessionTaken",
     "SettlementConflict",
     "SignalConflict",
     "StepFailed",
@@ -105,6 +122,7 @@ __all__ = [
     "TaskCancelled",
     "TaskEnded",
     "TaskFailed",
+    "TaskNotEnded",
     "TaskNotFound",
     "ToolFailed",
     "ToolRejected",
@@ -112,7 +130,9 @@ __all__ = [
     "Unavailable",
     "Uncertain",
     "Unserializable",
+    "UnsettledPrefix",
     "ValueTooLarge",
+    "VersionInUse",
     "WaitTimeout",
 ]
 
@@ -164,6 +184,12 @@ class ValueTooLarge(InvalidRequest):
     code = "value_too_large"
 
 
+class InvalidSchedule(InvalidRequest):
+    """A schedule's times or options make no sense."""
+
+    code = "invalid_schedule"
+
+
 class NotFound(OutlastError):
     """No such thing in this tenant."""
 
@@ -198,6 +224,12 @@ class AgentNotFound(NotFound):
     """No agent of that name is registered."""
 
     code = "agent_not_found"
+
+
+class ScheduleNotFound(NotFound):
+    """No schedule of that id in this tenant."""
+
+    code = "schedule_not_found"
 
 
 class Conflict(OutlastError):
@@ -265,6 +297,50 @@ class TaskEnded(Conflict):
         self.state = state
 
 
+class TaskNotEnded(Conflict):
+    """The task lives, or has succeeded. ``state`` says which."""
+
+    code = "task_not_ended"
+
+    def __init__(self, message: str, *, state: str = "") -> None:
+        super().__init__(message)
+        self.state = state
+
+
+class EffectsUndone(Conflict):
+    """Effects of the task were undone, so that its journal no longer says what is outside."""
+
+    code = "effects_undone"
+
+
+class UnsettledPrefix(Conflict):
+    """A fork cannot begin with operations that have not ended. ``keys`` names them."""
+
+    code = "unsettled_prefix"
+
+    def __init__(self, message: str, *, keys: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.keys = keys
+
+
+class VersionInUse(Conflict):
+    """The task runs under its version, or went on since it was looked at."""
+
+    code = "version_in_use"
+
+
+class AcceptanceConflict(Conflict):
+    """Somebody else has judged the work since it was looked at, or it has this verdict already."""
+
+    code = "acceptance_conflict"
+
+
+class SessionTaken(Conflict):
+    """Another live task holds that outside session."""
+
+    code = "session_taken"
+
+
 class NotAllowed(OutlastError):
     """Whoever asks may not do that; the text says what is missing."""
 
@@ -281,6 +357,16 @@ class InvalidSignature(OutlastError):
     """A message from outside is not signed as it has to be; nothing was stored."""
 
     code = "invalid_signature"
+
+
+class ScheduleConflict(Conflict):
+    """The schedule is not the revision that was seen. ``revision`` is what it is, 0 for none."""
+
+    code = "schedule_conflict"
+
+    def __init__(self, message: str, *, revision: int = 0) -> None:
+        super().__init__(message)
+        self.revision = revision
 
 
 class AmbiguousOperation(OutlastError):
@@ -428,6 +514,12 @@ class WaitTimeout(OperationError):
     """What was waited for did not come in time; recorded, so that a replay sees the same."""
 
     code = "wait_timeout"
+
+
+class BudgetExceeded(OperationError):
+    """The task has spent what it may; nothing was sent. ``reason`` names the bound."""
+
+    code = "budget_exceeded"
 
 
 class ChildFailed(OperationError):

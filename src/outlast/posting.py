@@ -7,6 +7,7 @@ from typing import Any, Final
 from outlast import clock, tokens
 from outlast.core import canonical, ids, values, webhooks
 from outlast.core.webhooks import SignedBody
+from outlast.engine.outside import OUTSIDE
 from outlast.engine.waits import CALLBACK
 from outlast.errors import (
     InboxFull,
@@ -33,6 +34,8 @@ async def signal(store: Store, tenant: str, task: str, name: str, data: Any, key
     ids.check_name(name, "signal name")
     if name.startswith(CALLBACK):
         raise InvalidKey(f"signal names that begin with {CALLBACK!r} are for callbacks")
+    if name.startswith(OUTSIDE):
+        raise InvalidKey(f"signal names that begin with {OUTSIDE!r} are for events of outside sessions")
     return await _post(store, tenant, task, name, data, key)
 
 
@@ -87,14 +90,16 @@ async def _post(
     return posted
 
 
-async def cancel(store: Store, tenant: str, task: str, reason: str, by: str) -> CancelReply:
+async def cancel(
+    store: Store, tenant: str, task: str, reason: str, by: str, *, undo: bool = False
+) -> CancelReply:
     """Cancel a task. Raises TaskNotFound, TaskEnded for one that ended otherwise."""
     if len(reason) > MAX_REASON:
         raise InvalidRequest(f"a reason has at most {MAX_REASON} characters", pointer="/reason")
     # What cannot be stored as text is refused here, by name.
     values.encode(reason, what="the reason")
     who = f"person:{ids.check_key(by, 'by')}"
-    (reply,) = await store.cancel([Cancel(tenant=tenant, task=task, by=who, reason=reason)])
+    (reply,) = await store.cancel([Cancel(tenant=tenant, task=task, by=who, reason=reason, undo=undo)])
     if reply.kind == "not_found":
         raise TaskNotFound(f"no task {task} in tenant {tenant}")
     if reply.kind == "ended":

@@ -17,8 +17,8 @@ class Settings(BaseSettings):
     """What ``OUTLAST_…`` variables say.
 
     database_url: ``sqlite:///file.db`` or ``postgresql://…``. api_keys: comma-separated ``tenant:key``, or
-    ``tenant:key:name:role+role`` for a person or a service with roles, that the API accepts; with none set the
-    API serves only loopback addresses, as tenant ``default``.
+    ``tenant:key:name:role+role`` for a person or a service with roles, that the API accepts; with none set
+    the API serves only loopback addresses, as tenant ``default``.
     max_body_bytes: the largest request body. lease_s: see WorkerSettings. secret: what callbacks and links
     are signed with, at least 16 random characters, the same for all processes of an app. public_url: where
     the API is reached from outside. gateway_url: where ``outlast gateway`` is reached by workers and

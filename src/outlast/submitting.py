@@ -16,6 +16,7 @@ from typing import Any
 
 from outlast import clock, probes
 from outlast.core import canonical, ids, values
+from outlast.core.budget import read_budget
 from outlast.core.durations import Duration, microseconds
 from outlast.engine.registry import Registry
 from outlast.errors import InvalidInput, InvalidRequest, StoreUnavailable, Unserializable
@@ -34,7 +35,8 @@ class Request:
     agent: name of a registered agent. input: its parameters by name. key: idempotency key. deadline: how long
     after acceptance the task must have ended. run_at: instant before which it does not start. priority:
     higher goes first among the tenant's own. version: a version to bind to; the latest that a worker serves
-    by default.
+    by default. budget: bounds on what it may spend, any of ``operations``, ``tokens``, ``cost`` and
+    ``depth``.
     """
 
     agent: str
@@ -48,10 +50,12 @@ class Request:
     run_at: datetime | None = None
     version: str | None = None
     trace: str | None = None
+    budget: Any = None
 
 
 def submission_for(registry: Registry, request: Request) -> Submission:
     """Check a request and make the record to store. Raises the InvalidRequest family and AgentNotFound."""
+    registry.check()
     ids.check_name(request.tenant, "tenant")
     key = None if request.key is None else ids.check_key(request.key, "idempotency key")
     spec = registry.agent(request.agent, request.version)
@@ -68,6 +72,7 @@ def submission_for(registry: Registry, request: Request) -> Submission:
     deadline_us = spec.deadline_us
     if request.deadline is not None:
         deadline_us = microseconds(request.deadline, what="deadline")
+    bounds = None if request.budget is None else read_budget(request.budget).stored()
     run_at = None
     if request.run_at is not None:
         if request.run_at.tzinfo is None:
@@ -77,7 +82,7 @@ def submission_for(registry: Registry, request: Request) -> Submission:
         tenant=request.tenant,
         task=clock.new_id(ids.TASK),
         key=key,
-        request_digest=_digest(request, plain) if key is not None else "",
+        request_digest=_digest(request, plain, bounds) if key is not None else "",
         agent=spec.name,
         version=ANY_VERSION if request.version is None else request.version,
         pool=spec.pool if request.pool is None else ids.check_name(request.pool, "pool"),
@@ -87,10 +92,11 @@ def submission_for(registry: Registry, request: Request) -> Submission:
         deadline_us=deadline_us,
         run_at=run_at,
         trace=request.trace,
+        budget=None if bounds is None else values.encode(bounds, what="budget"),
     )
 
 
-def _digest(request: Request, plain: Any) -> str:
+def _digest(request: Request, plain: Any, bounds: dict[str, Any] | None) -> str:
     """Digest the request as the caller sent it, before defaults and clocks (RFC 8785, SHA-256)."""
     options = {
         "user": request.user,
@@ -98,6 +104,7 @@ def _digest(request: Request, plain: Any) -> str:
         "priority": request.priority,
         "deadline": None if request.deadline is None else str(request.deadline),
         "run_at": None if request.run_at is None else request.run_at.isoformat(),
+        "budget": bounds,
     }
     try:
         return canonical.digest(

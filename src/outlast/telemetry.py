@@ -108,6 +108,18 @@ class SweepDone(Signal):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleFired(Signal):
+    """A schedule moved on through this process: ``verdict`` as in the store's, ``task`` where it fired one.
+    ``late`` is counted from the instant that it fired for."""
+
+    tenant: str
+    schedule: str
+    verdict: str
+    task: str
+    late: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayPassed(Signal):
     """The gateway passed a request on; ``status`` is the answer's, 0 for none; ``detail`` says why it is not
     whole."""

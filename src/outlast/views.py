@@ -37,7 +37,9 @@ class TaskView:
 
     reason: why it waits. error: code and message of a failure. cancelling: a cancel stands, and it ends as
     cancelled. parent: whose child it is. children: those that it has spawned. asks: questions to people that
-    are open.
+    are open. forked_from: the task whose journal it began with. accepted: the verdict that stands on its
+    work, ``accepted`` or ``rejected``. budget: the bounds on what it may spend. detail: what an operator is
+    to know of a task that waits for one; not in lists.
     """
 
     id: str
@@ -65,6 +67,10 @@ class TaskView:
     parent: str | None = None
     children: int = 0
     asks: int = 0
+    forked_from: str | None = None
+    accepted: str | None = None
+    budget: Any = None
+    detail: str | None = None
 
     @classmethod
     def of(cls, row: TaskRow) -> TaskView:
@@ -95,6 +101,9 @@ class TaskView:
             parent=row.parent,
             children=row.children,
             asks=row.asks,
+            forked_from=row.forked_from,
+            accepted=row.accepted,
+            budget=_value(row.budget),
         )
 
 
@@ -124,7 +133,11 @@ class EventView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationView:
-    """An operation of the ledger. ``id`` is also the idempotency key that was sent."""
+    """An operation of the ledger.
+
+    idempotency_key: what was sent; the operation's id, unless a fork took it over from the task that it was
+    made from. usage: tokens and cost that its attempts have spent, where they said so.
+    """
 
     id: str
     task: str
@@ -148,6 +161,8 @@ class OperationView:
     deadline_at: datetime | None
     due_at: datetime | None
     ended_at: datetime | None
+    idempotency_key: str = ""
+    usage: dict[str, Any] | None = None
 
     @classmethod
     def of(cls, row: OperationRow) -> OperationView:
@@ -175,6 +190,8 @@ class OperationView:
             deadline_at=instant(row.deadline_at),
             due_at=instant(row.due_at),
             ended_at=instant(row.ended_at),
+            idempotency_key=row.idempotency_key or ids.operation_id(row.task, row.key),
+            usage=_value(row.usage),
         )
 
 

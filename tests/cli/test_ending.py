@@ -82,13 +82,16 @@ def test_an_interruption_is_130(interruption: type[BaseException]) -> None:
     assert ending_of(interruption()).exit_code == 130
 
 
-COMMANDS = [
-    ["dev"], ["demo"], ["serve"], ["worker"], ["migrate"],
-    ["tasks", "list"], ["tasks", "show"], ["tasks", "watch"], ["tasks", "submit"],
-    ["operations", "list"], ["operations", "show"], ["operations", "settle"],
-    ["operations", "plan"], ["operations", "sweep"],
-    ["drill", "effects"], ["pause", "set"], ["pause", "clear"], ["pause", "list"], ["audit", "list"],
-]  # fmt: skip
+def _commands() -> list[list[str]]:
+    """Answer every command there is, as it is typed."""
+    found = [[each.name or each.callback.__name__] for each in app.registered_commands if each.callback]
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        found += [[str(group.name), str(each.name)] for each in group.typer_instance.registered_commands]
+    return sorted(found)
+
+
+COMMANDS = _commands()
 
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
@@ -100,12 +103,17 @@ def test_every_command_says_what_it_does_with_an_example(path: list[str]) -> Non
     assert "--json" in ended.stdout
 
 
-def test_every_command_is_tested_for_its_help() -> None:
-    found = [[each.name or each.callback.__name__] for each in app.registered_commands if each.callback]
-    for group in app.registered_groups:
-        assert group.typer_instance is not None
-        found += [[str(group.name), str(each.name)] for each in group.typer_instance.registered_commands]
-    assert sorted(found) == sorted(COMMANDS)
+def test_the_commands_are_those_of_every_group() -> None:
+    assert {path[0] for path in COMMANDS} >= {
+        "dev",
+        "serve",
+        "worker",
+        "tasks",
+        "operations",
+        "approvals",
+        "rules",
+    }
+    assert len(COMMANDS) > 25
 
 
 def test_the_whole_says_its_exit_codes_and_its_version() -> None:

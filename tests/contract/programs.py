@@ -38,6 +38,8 @@ from outlast.store.rows import (
     Publication,
     TaskFilter,
 )
+from outlast.store.scheduling import DueRequest, PutSchedule, ScheduleRow, SetSchedule
+from outlast.testing.store_suite import scheduling
 from outlast.testing.store_suite.scene import HOUR, SECOND, Dump, Scene
 
 
@@ -46,11 +48,14 @@ class Program:
 
     def __init__(self, seed: int, stores: tuple[Store, ...], now: int) -> None:
         self.dice = random.Random(seed)
+        # By dice of their own, so that schedules change nothing of what else is done.
+        self.clock = random.Random(f"schedules of {seed}")
         self.stores = stores
         self.scene = Scene(store=stores[0], now=now)
         self.sessions: list[str] = []
         self.tasks: list[Submission] = []
         self.claims: list[Claimed] = []
+        self.due: list[ScheduleRow] = []
         self.log: list[str] = []
         self.seen: set[str] = set()
         self.agents = [("tenant-blue", "agent-blue"), ("tenant-red", "agent-red")]
@@ -74,11 +79,61 @@ class Program:
         """Tell what was done."""
         return "after:\n" + "\n".join(self.log[-30:])
 
+    async def schedule(self) -> None:
+        """Put, pause, resume or delete one of a few schedules, with a revision that may be right."""
+        tenant, agent = self.clock.choice(self.agents)
+        name, by = self.clock.choice(["nightly", "hourly"]), self.clock.choice(["ann", "bob"])
+        stands = await self.stores[0].read_schedule(tenant, name)
+        revision = self.clock.choice([None, None, 0, 1, stands.revision if stands else 0])
+        command: Any = self.clock.choice(["put", "put", "put", "pause", "resume", "delete"])
+        next_at = self.scene.now + self.clock.choice([-HOUR, 0, 20 * SECOND, 2 * HOUR])
+        if command != "put":
+            change = SetSchedule(
+                tenant=tenant, id=name, command=command, by=by, reason=self.clock.choice(["x", "y"]),
+                next_at=next_at, revision=revision,
+            )  # fmt: skip
+            await self.on_both(f"{change}", lambda store: store.set_schedule(change, now=self.scene.now))
+            return
+        made = scheduling.schedule(
+            self.scene, tenant=tenant, id=name, agent=agent, pool="pool-x", version="v1", deadline_us=None,
+            overlap=self.clock.choice(["allow", "skip"]), missed=self.clock.choice(["once", "all"]),
+            timing=self.clock.choice(['{"every_us":1}', '{"every_us":2}']),
+        )  # fmt: skip
+        if stands is not None and self.clock.random() < 0.3:
+            made = stands.schedule
+        asked = PutSchedule(schedule=made, next_at=next_at, by=by, reason="why", revision=revision)
+        await self.on_both(f"{asked}", lambda store: store.put_schedule(asked, now=self.scene.now))
+        await self.on_both("schedules", lambda store: store.list_schedules(tenant, limit=1))
+
+    async def fire(self) -> None:
+        """Take what is due, and fire what was taken now or some time ago."""
+        request = DueRequest(limit=500, lease_us=30 * SECOND)
+        due = await self.on_both("due", lambda store: store.due_schedules(request, now=self.scene.now))
+        self.due += due.rows
+        shots = []
+        for row in self.clock.sample(self.due, min(3, len(self.due))):
+            shot = scheduling.firing(self.scene, row)
+            shot = self.clock.choice(
+                [
+                    shot,
+                    shot,
+                    replace(shot, submission=None, note="left out"),
+                    replace(shot, next_at=shot.expected + SECOND),
+                    replace(shot, next_at=None),
+                    replace(shot, instant=self.scene.now + self.clock.choice([0, 1])),
+                ]
+            )
+            shots.append(shot)
+        said = "\n    ".join(map(repr, shots))
+        await self.on_both(f"fire\n    {said}", lambda store: store.fire_schedules(shots, now=self.scene.now))
+
     async def step(self) -> None:
         """Do one thing."""
         kinds = self.kinds()
         [kind] = self.dice.choices(list(kinds), list(kinds.values()))
         await kind()
+        if self.clock.random() < 0.2:
+            await self.clock.choice([self.schedule, self.fire])()
 
     def kinds(self) -> dict[Callable[[], Awaitable[None]], int]:
         """Answer what may be done, and how often."""

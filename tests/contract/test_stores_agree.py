@@ -82,6 +82,9 @@ async def test_random_programs_go_everywhere() -> None:
         *(f"Settled {kind}" for kind in ("settled", "not_found", "conflict", "too_early")),
         *(f"refused {name}" for name in ("not_planned", "turn_passed", "deadline")),
         *(f"Swept {part} True" for part in ("lost", "parked", "woken", "expired")),
+        *(f"SchedulePut {kind}" for kind in ("created", "replaced", "unchanged", "conflict")),
+        *(f"ScheduleSet {kind}" for kind in ("done", "unchanged", "not_found", "conflict")),
+        *(f"Fired {kind}" for kind in ("fired", "moved", "skipped", "passed", "early")),
         *("ClaimReply claims True", "ClaimReply refused True", "Renewed alive False"),
     } - seen
     assert missing == set()

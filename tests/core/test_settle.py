@@ -115,6 +115,15 @@ def test_every_row_says_what_the_rules_say() -> None:
     ] == []
 
 
+def test_what_undoes_something_is_never_given_up_by_itself_and_decided_alike_otherwise() -> None:
+    for row in TABLE:
+        said = plan(replace(row.operation, must_happen=True), NOW, row.asked)
+        wanted = expected(row)
+        assert said.action == ("person" if wanted == "did_not_happen" else wanted), row
+        if wanted != "did_not_happen":
+            assert said == row.plan()
+
+
 def test_every_row_has_an_action_and_a_reason() -> None:
     for row in TABLE:
         said = row.plan()

@@ -100,6 +100,23 @@ def build(database_url: str, tickets_url: str, store: Store | None = None) -> Ou
         """Take its process down, every time."""
         await task.step(die)
 
+    @app.tool(effect="keyed", key_window="24h", timeout=20, retry=QUICK)
+    async def withdraw_ticket(call: ToolCall, result: dict[str, Any]) -> None:
+        await call.http.post(f"{tickets_url}/tickets/{result['id']}/withdraw")
+
+    @app.tool(effect="keyed", key_window="24h", timeout=20, retry=QUICK, undo=withdraw_ticket)
+    async def file_ticket(call: ToolCall, invoice: str, amount: str) -> dict[str, Any]:
+        return await create_ticket(call, invoice, amount)
+
+    @app.agent(on_failure="undo")
+    async def regrets(task: TaskContext, invoice: str, waits: bool = False) -> None:
+        """File three tickets, and fail, or wait until it is cancelled."""
+        for number in range(3):
+            await task.call(file_ticket, f"{invoice}-{number}", "1")
+        if waits:
+            await task.wait("never")
+        raise LookupError(invoice)
+
     def block(seconds: float) -> float:
         time.sleep(seconds)
         return seconds

@@ -50,6 +50,15 @@ class Scene:
         self.accepted.append(handle)
         return handle
 
+    async def fired(self, schedule: str) -> TaskHandle:
+        """Wait for the one task of a schedule, and remember that it was accepted."""
+        async with asyncio.timeout(PATIENCE_S):
+            while (task := (await self.app.schedules.get(schedule)).last_task) is None:
+                await self.app.store.wakes.wait("events", 1.0)
+        handle = TaskHandle(self.app, "default", task, replayed=False)
+        self.accepted.append(handle)
+        return handle
+
     async def ended(self, *handles: TaskHandle) -> list[TaskView]:
         """Wait for the ends of tasks."""
         return list(

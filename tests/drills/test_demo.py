@@ -28,6 +28,8 @@ from outlast.testing.servers import EmbeddedPostgres
 NAMES = ["before_intent", "before_outcome", "lost_answer", "frozen_sender", "twin_submissions"]
 ATTEMPTS = {
     **dict(zip(NAMES, (2, 2, 1, 2, 1), strict=True)),
+    "approval": 2,
+    "cancel": 1,
     # Where absence or a person is waited for, the task gives up its worker meanwhile.
     **dict(zip([f"{name}_queryable" for name in NAMES], (2, 2, 1, 3, 1), strict=True)),
     **dict(zip([f"{name}_manual" for name in NAMES[1:4]], (3, 2, 3), strict=True)),
@@ -74,7 +76,7 @@ def test_the_whole_demo_passes_and_says_so_in_json(folder: Path) -> None:
         assert window == {
             "tickets": 1,
             "posts": 2 if name == "frozen_sender" else 1,
-            "task_state": "succeeded",
+            "task_state": "cancelled" if name == "cancel" else "succeeded",
             "attempts": ATTEMPTS[name],
         }
     # Passed, so nothing is kept; and nobody is left.
@@ -120,6 +122,72 @@ async def test_what_nobody_can_know_is_shown_and_settled_by_a_person(folder: Pat
     plain = re.sub(r"\s+", " ", said)
     places = [plain.find(re.sub(r"\s+", " ", line)) for line in told]
     assert -1 not in places, told[places.index(-1)] + "\n" + said
+
+
+def assert_in_order(said: str, told: list[str]) -> None:
+    plain = re.sub(r"\s+", " ", said)
+    place = 0
+    for line in told:
+        place = plain.find(re.sub(r"\s+", " ", line), place)
+        assert place != -1, f"{line}\n{said}"
+
+
+async def test_the_decision_is_for_what_was_shown_and_stands_while_nobody_lives(folder: Path) -> None:
+    code, said = await played(*of("approval"))
+    assert code == 0, said
+    assert_in_order(
+        said,
+        [
+            "people are asked: INV-102, 118.50, over by 38.50 (create_ticket#1~1)",
+            "worker A dies: SIGKILL at approvals.after_ask",
+            "create_ticket#1~1 approved by person:supervisor",
+            "worker B serves, process",
+            "created R-55821",
+            "task 2 people are asked: INV-102, 118.50, over by 38.50",
+            "worker B dies: SIGKILL at approvals.after_ask",
+            "worker C its agent wants 180 now",
+            "create_ticket#1~1 withdrawn: it does not apply, and was never used",
+            "people are asked: INV-102, 180, over by 100.00 (create_ticket#1~2)",
+            "create_ticket#1~2 rejected by person:supervisor",
+            "PASS 1 ticket, 1 POST, task succeeded in 2 attempts",
+        ],
+    )
+    assert "supervisor says: agreed" in re.sub(r"\s+", " ", said)
+
+
+async def test_a_second_ticket_fails_the_window_of_the_approval(folder: Path) -> None:
+    (window,) = of("approval")
+
+    async def agrees_to_all(stage: Stage) -> Played:
+        decide = stage.app.approvals.decide
+
+        async def agree(approval: str, verdict: Any, **told: Any) -> Any:
+            return await decide(approval, "approve", **told)
+
+        stage.app.approvals.decide = agree  # type: ignore[method-assign]
+        return await window.play(stage)
+
+    code, said = await played(replace(window, play=agrees_to_all))
+    assert code == 1
+    assert "tickets made: expected 1, seen 2" in said
+    assert "seen ['used', 'withdrawn', 'used']" in said
+
+
+async def test_a_cancelled_task_ends_on_time_and_what_it_did_is_learnt_later(folder: Path) -> None:
+    code, said = await played(*of("cancel"))
+    assert code == 0, said
+    assert_in_order(
+        said,
+        [
+            "created R-55821",
+            "to be cancelled, says person:employee: filed by mistake",
+            "create_ticket unknown",
+            "cancelled; effects that nobody knows of yet: 1",
+            "GET /tickets?idempotency_key=",
+            "evidence: find → found",
+            "PASS 1 ticket, 1 POST, task cancelled in 1 attempt",
+        ],
+    )
 
 
 async def test_a_ticket_that_a_person_made_up_fails_the_window(folder: Path) -> None:

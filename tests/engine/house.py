@@ -36,10 +36,10 @@ class House:
     ) -> None:
         await self.stop()
 
-    def start(self, **settings: Any) -> Worker:
-        """Start a worker in this process."""
+    def start(self, *, app: Outlast | None = None, **settings: Any) -> Worker:
+        """Start a worker in this process. app: whose agents it serves, such as those of another deploy."""
         quick = {"poll_s": 0.05, "sweep_s": 0.05, "linger_s": 0.0, "grace_s": 2.0, "lease_s": 5.0}
-        worker = self.app.worker(WorkerSettings(**{**quick, **settings}))
+        worker = (app or self.app).worker(WorkerSettings(**{**quick, **settings}))
         self.workers.append((worker, asyncio.create_task(worker.run())))
         return worker
 
@@ -51,6 +51,10 @@ class House:
         for _, task in workers:
             async with asyncio.timeout(PATIENCE_S):
                 await task
+
+    def deploy(self) -> Outlast:
+        """Make another app over the same store, for other code of the same agents."""
+        return Outlast("tests", store=self.store, secret="s" * 32)
 
     async def submit(self, agent: Any, /, **input: Any) -> TaskHandle:
         """Submit a task."""

@@ -158,6 +158,26 @@ async def test_the_decision_survives_every_process(house: House, recorder: Recor
     assert [one.id for one in await house.app.approvals.list(task=handle.id, state=None)] == [approval.id]
 
 
+async def test_a_decision_while_the_task_lingers_over_an_old_question_is_heard(
+    house: House, recorder: Recorder
+) -> None:
+    files = register(house, recorder)
+    handle = await house.submit(files)
+    house.start()
+    approval = await asked(house, handle)
+    await house.stop()
+    # Woken by something else, it comes back to the question of an earlier attempt, and stays in memory.
+    await handle.signal("noise")
+    house.start(linger_s=60.0)
+    started = await handle.get()
+    async for event in handle.events(after=started.last_event):
+        if event.kind == "attempt.started":
+            break
+    await approve(house, approval)
+    assert (await house.ended(handle)).result == "118.50"
+    assert (await handle.get()).attempts == 2
+
+
 # -- exactly what was shown ----------------------------------------------------------------------------------
 
 
@@ -383,6 +403,44 @@ async def test_an_allowing_rule_needs_no_question(house: House, recorder: Record
     handle = await house.submit(files, amount="121")
     await asked(house, handle)
     assert [call.body["amount"] for call in await filed(recorder)] == ["118.50"]
+
+
+async def test_a_question_that_a_rule_makes_needless_is_taken_back(house: House, recorder: Recorder) -> None:
+    files = register(house, recorder)
+    handle = await house.submit(files)
+    house.start()
+    approval = await asked(house, handle)
+    await rule(house, "allow")
+    await handle.signal("look")
+    assert (await house.ended(handle)).result == "118.50"
+    assert (await house.app.approvals.get(approval.id)).state == "withdrawn"
+    kinds = [event.kind for event in await house.events(handle)]
+    assert kinds.index("approval.withdrawn") < kinds.index("operation.started")
+    assert await house.violations(recorder) == []
+
+
+async def test_a_question_that_lost_its_race_is_taken_back(house: House, recorder: Recorder) -> None:
+    register(house, recorder)
+    tool = house.app.registry.tools["file"].function
+
+    @house.app.agent
+    async def races(task: TaskContext) -> int:
+        calls = task.call(tool, "INV-1", Decimal(101)), task.ask("Sure?"), task.wait("go")
+        winner, _ = await task.first(*calls)
+        await task.wait("end")
+        return winner
+
+    handle = await house.submit(races)
+    house.start()
+    await house.waits(handle, "signal")
+    assert len(await house.app.approvals.list(task=handle.id)) == 2
+    await handle.signal("go")
+    await house.reached(handle, "approval.withdrawn")
+    await handle.signal("end")
+    assert (await house.ended(handle)).result == 2
+    kinds = [event.kind for event in await house.events(handle)]
+    assert kinds.count("approval.withdrawn") == 2
+    assert await filed(recorder) == []
 
 
 async def test_a_decision_beats_a_rule_either_way(house: House, recorder: Recorder) -> None:

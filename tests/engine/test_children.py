@@ -254,6 +254,7 @@ async def test_a_parent_that_is_being_cancelled_has_no_child_accepted(house: Hou
     house.store.submit = after_a_cancel  # type: ignore[method-assign, assignment]
     house.start()
     assert (await house.ended(handle)).state == "cancelled"
+    await house.stop()
     assert answered == ["stale"]
     assert await house.app.list(agent="research") == []
     assert await house.violations() == []

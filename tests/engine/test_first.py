@@ -187,3 +187,63 @@ async def test_a_race_of_nothing_is_refused(house: House) -> None:
             await task.first()
 
     assert (await house.run(agent)).state == "succeeded"
+
+
+async def test_a_loser_takes_nothing_though_its_signal_lies_there(house: House) -> None:
+    """Both branches could end in one turn of the loop; the signal of the second stays for the next wait."""
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> Any:
+        first = await task.first(task.wait("a"), task.wait("b"))
+        return [*first, await task.wait("b")]
+
+    handle = await house.submit(agent)
+    await handle.signal("b", 2)
+    await handle.signal("a", 1)
+    house.start()
+    assert (await house.ended(handle)).result == [0, 1, 2]
+    assert await house.violations() == []
+
+
+async def test_a_loser_begins_nothing_in_the_turn_in_which_it_loses(house: House) -> None:
+    called: list[int] = []
+
+    @house.app.tool(effect="idempotent")
+    async def pay(call: ToolCall, amount: int) -> None:
+        called.append(amount)
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> Any:
+        async def pays(signal: str, amount: int) -> None:
+            await task.wait(signal)
+            if amount:
+                await task.call(pay, amount)
+
+        return (await task.first(pays("a", 0), pays("b", 180)))[0]
+
+    handle = await house.submit(agent)
+    await handle.signal("b", 2)
+    await handle.signal("a", 1)
+    house.start()
+    assert (await house.ended(handle)).result == 0
+    assert called == []
+    assert await house.violations() == []
+
+
+async def test_a_question_can_lose_a_race(house: House) -> None:
+    @house.app.agent
+    async def agent(task: TaskContext) -> Any:
+        first = await task.first(task.ask("how much?", timeout="1h"), task.wait("withdrawn"))
+        return [*first, await task.wait("end")]
+
+    handle = await house.submit(agent)
+    house.start()
+    await house.waits(handle, "signal")
+    await handle.signal("withdrawn", 1)
+    await house.reached(handle, "operation.failed")
+    await handle.signal("end", 2)
+    assert (await house.ended(handle)).result == [1, 1, 2]
+    asked = (await house.operations(handle))["ask#1"]
+    assert asked.error is not None
+    assert asked.error["code"] == "lost_race"
+    assert await house.violations() == []

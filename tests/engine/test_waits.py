@@ -106,6 +106,36 @@ async def test_a_signal_is_not_lost_between_news_and_inbox(house: House) -> None
     assert sent != []
 
 
+async def test_a_fact_counts_as_heard_only_after_it_was_read(house: House) -> None:
+    """The run suspends while it reads what it was told of: it has not seen that yet."""
+    handle = await house.submit(waiter(house.app))
+    read, flush = house.store.read_inbox, house.store.flush
+    reading, suspended = asyncio.Event(), asyncio.Event()
+
+    async def slowly(*args: Any) -> Any:
+        if not suspended.is_set():
+            reading.set()
+            await suspended.wait()
+        return await read(*args)
+
+    async def flushed(batch: Batch, **options: int | None) -> list[Flushed]:
+        ends = any(isinstance(entry, EndAttempt) for write in batch.writes for entry in write.entries)
+        if ends:
+            await reading.wait()
+        verdicts = await flush(batch, **options)
+        if ends:
+            suspended.set()
+        return verdicts
+
+    house.store.read_inbox = slowly  # type: ignore[method-assign]
+    house.store.flush = flushed  # type: ignore[method-assign, assignment]
+    house.start(linger_s=0.2)
+    await house.reached(handle, "operation.started")
+    await handle.signal("paid", 6)
+    view = await house.ended(handle)
+    assert (view.result, view.attempts) == (6, 2)
+
+
 async def test_a_post_between_two_questions_for_news_is_told(house: House, store: Store) -> None:
     """What was heard is told by compare-and-set: a post that came since is answered again."""
     handle = await house.submit(waiter(house.app))

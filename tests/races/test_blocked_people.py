@@ -48,10 +48,10 @@ async def flush(other: Rival, scene: Scene, claimed: Claimed, *entries: Entry) -
     await other.flush(scene.batch(scene.writes(claimed, *entries), writer="wr_other"), scene.now)
 
 
-async def claim(other: Rival, scene: Scene, session: str, record: Submission) -> None:
+async def claim(other: Rival, scene: Scene, session: str, record: Submission, version: str = "v") -> None:
     """Claim a task, and not commit yet."""
     theirs = await other.about_to_commit("claim")
-    serves = [Serves(agent=record.agent, version="v")]
+    serves = [Serves(agent=record.agent, version=version)]
     mine, scene.store = scene.store, theirs
     try:
         reply = await scene.claim(session, pools=[record.pool], serves=serves)

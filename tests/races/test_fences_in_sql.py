@@ -31,6 +31,9 @@ FENCED = {
     "posts",
     "approvals",
     "votes",
+    "issued",
+    "acceptances",
+    "outside",
 }
 """Tables whose rows belong to a task that somebody may hold a lease of."""
 
@@ -64,14 +67,17 @@ FUNCTIONS = functions()
 CALLED = re.compile(r"(?:\bperform|\bfrom|:=) outlast\.(\w+)\(")
 UNDER_A_LOCK = {
     "add_evidence",
+    "attach_sessions",
     "cancel_head",
     "end_attempt",
     "end_cancelled",
     "end_task",
+    "fail_task",
     "forget_entries",
     "give_up_keys",
     "raise_facts",
     "settle_keys",
+    "take_over",
     "withdraw_approvals",
     "write_questions",
 }
@@ -97,6 +103,12 @@ LOCKS = {
     "cancel": "perform outlast.lock_heads(",
     "deliver": "perform outlast.lock_heads(",
     "decide": "perform outlast.lock_heads(",
+    "retry": "perform outlast.lock_heads(",
+    "fork": "perform outlast.lock_heads(",
+    "adopt": "perform outlast.lock_heads(",
+    "wake": "perform outlast.lock_heads(",
+    "accept": "perform outlast.lock_heads(",
+    "post_outside": "perform outlast.lock_heads(",
 }
 """How each function that writes for tasks locks their heads."""
 
@@ -153,6 +165,12 @@ def test_what_a_worker_has_heard_is_forgotten_for_nobody_else() -> None:
     )
 
 
+def test_a_claim_compares_state_and_lane_in_the_statement_that_locks() -> None:
+    """A task that was bound to another version has left its old entry behind."""
+    [locking] = [part for part in FUNCTIONS["claim"].body.split(";") if LOCKS["claim"] in part]
+    assert "where t.state = 'queued' and t.lane = c.lane" in locking
+
+
 def test_flush_compares_epoch_and_state_in_the_statement_that_locks() -> None:
     [locking] = [part for part in FUNCTIONS["flush"].body.split(";") if LOCKS["flush"] in part]
     assert "t.epoch = h.epoch and t.state = 'running' as ok" in locking
@@ -191,6 +209,7 @@ def test_the_clock_that_judges_is_read_after_the_lock() -> None:
     for name in (
         *("flush", "settle", "note", "admit", "postpone", "renew"),
         *("post", "cancel", "deliver", "decide"),
+        *("retry", "fork", "adopt", "wake", "accept", "post_outside"),
     ):
         body = FUNCTIONS[name].body
         lock = body.index(LOCKS.get(name, "for no key update"))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from tests.races.twins import BUILDS, LOSSES
+from tests.races.twins import BUILDS, LOSSES, begun
 
 from outlast.store.posting import CancelReply, Delivered
 from outlast.store.reconciling import OpenItem, OpenRequest, Postponement
@@ -20,7 +21,9 @@ from outlast.store.records import (
     TakeTurn,
 )
 from outlast.store.rows import Publication
+from outlast.store.scheduling import Fired, PutSchedule, SchedulePut, ScheduleSet
 from outlast.testing.checkers import check_all
+from outlast.testing.store_suite import scheduling
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene, changed
 
 # ── entries of the journal ───────────────────────────────────────────────────────────────────────
@@ -29,7 +32,7 @@ from outlast.testing.store_suite.scene import HOUR, SECOND, Scene, changed
 @pytest.mark.parametrize("entry_of", BUILDS)
 async def test_an_entry_in_time_is_written(scene: Scene, entry_of: str) -> None:
     """What makes the stale twins below worth something: each would have changed the store."""
-    claimed = await scene.running(deadline_us=HOUR)
+    claimed = await begun(scene, entry_of, deadline_us=HOUR)
     entry = await BUILDS[entry_of](scene, claimed)
     before = await scene.store.dump()
     await scene.write(claimed, entry)
@@ -40,7 +43,7 @@ async def test_an_entry_in_time_is_written(scene: Scene, entry_of: str) -> None:
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("entry_of", BUILDS)
 async def test_an_entry_of_a_lost_lease_changes_nothing(scene: Scene, entry_of: str, loss: str) -> None:
-    claimed = await scene.running(deadline_us=HOUR)
+    claimed = await begun(scene, entry_of, deadline_us=HOUR)
     entry = await BUILDS[entry_of](scene, claimed)
     await LOSSES[loss](scene, claimed)
     before = await scene.store.dump()
@@ -51,7 +54,7 @@ async def test_an_entry_of_a_lost_lease_changes_nothing(scene: Scene, entry_of: 
 
 @pytest.mark.parametrize("entry_of", BUILDS)
 async def test_a_stale_entry_spares_its_neighbours(scene: Scene, entry_of: str) -> None:
-    claimed, neighbour = await scene.running(), await scene.running(ttl_us=HOUR)
+    claimed, neighbour = await begun(scene, entry_of), await begun(scene, entry_of, ttl_us=HOUR)
     entry = await BUILDS[entry_of](scene, claimed)
     theirs = await BUILDS[entry_of](scene, neighbour)
     await scene.lose(claimed)
@@ -66,7 +69,7 @@ async def test_a_stale_entry_spares_its_neighbours(scene: Scene, entry_of: str) 
 @pytest.mark.parametrize("entry_of", BUILDS)
 async def test_an_entry_of_another_tenants_twin_changes_nothing(scene: Scene, entry_of: str) -> None:
     """Same task id, same epoch, same everything: but the tenant."""
-    claimed = await scene.running(tenant="tenant-blue")
+    claimed = await begun(scene, entry_of, tenant="tenant-blue")
     record = replace(scene.submission(tenant="tenant-red"), task=claimed.task)
     await scene.accept([record])
     entry = await BUILDS[entry_of](scene, claimed)
@@ -534,6 +537,65 @@ async def _a_confirmation_of_what_is_gone(scene: Scene) -> None:
     done = Publication(tenant=record.tenant, task=record.task, number=message.number)
     await scene.store.confirm_messages([done])
     await nothing_changes(scene, lambda: scene.store.confirm_messages([done, replace(done, parked="late")]))
+
+
+# ── schedules ────────────────────────────────────────────────────────────────────────────────────
+
+
+@stale("put_schedule")
+async def _a_schedule_put_over_a_later_revision(scene: Scene) -> None:
+    row = await scheduling.put(scene)
+    other = scheduling.schedule(scene, id=row.schedule.id)
+    await scheduling.put(scene, replace(row.schedule, input=scene.text("other")))
+    late = PutSchedule(schedule=other, next_at=scene.now, by="ann", revision=row.revision)
+    answer = await nothing_changes(scene, lambda: scene.store.put_schedule(late, now=scene.now))
+    assert answer == SchedulePut(kind="conflict", revision=2)
+
+
+@stale("set_schedule")
+async def _a_schedule_paused_under_an_earlier_revision(scene: Scene) -> None:
+    row = await scheduling.put(scene)
+    await scheduling.put(scene, replace(row.schedule, input=scene.text("other")))
+    late = scheduling.set_(row, "pause", revision=row.revision)
+    answer = await nothing_changes(scene, lambda: scene.store.set_schedule(late, now=scene.now))
+    assert answer == ScheduleSet(kind="conflict", revision=2)
+
+
+@stale("due_schedules")
+async def _a_look_at_schedules_that_somebody_has_taken(scene: Scene) -> None:
+    await scheduling.put(scene)
+    await scheduling.due(scene)
+    answer: Any = await nothing_changes(scene, lambda: scheduling.due(scene))
+    assert answer.rows == ()
+
+
+@stale("fire_schedules")
+async def _a_firing_by_one_whose_time_is_over(scene: Scene) -> None:
+    await scheduling.put(scene)
+    [row] = (await scheduling.due(scene)).rows
+    scene.pass_time(5 * SECOND)
+    [again] = (await scheduling.due(scene)).rows
+    await scheduling.fire(scene, scheduling.firing(scene, again))
+    late = scheduling.firing(scene, row)
+    answer = await nothing_changes(scene, lambda: scheduling.fire(scene, late))
+    assert answer == [Fired(kind="passed")]
+
+
+@stale("fire_schedules")
+async def _a_firing_of_a_schedule_that_was_changed(scene: Scene) -> None:
+    row = await scheduling.put(scene)
+    late = scheduling.firing(scene, row)
+    await scheduling.put(scene, replace(row.schedule, input=scene.text("other")))
+    assert await nothing_changes(scene, lambda: scheduling.fire(scene, late)) == [Fired(kind="passed")]
+
+
+@stale("fire_schedules")
+async def _a_firing_of_a_schedule_that_is_paused(scene: Scene) -> None:
+    row = await scheduling.put(scene)
+    late = scheduling.firing(scene, row)
+    await scene.store.set_schedule(scheduling.set_(row, "pause"), now=scene.now)
+    late = replace(late, revision=row.revision + 1)
+    assert await nothing_changes(scene, lambda: scheduling.fire(scene, late)) == [Fired(kind="passed")]
 
 
 @pytest.mark.parametrize(

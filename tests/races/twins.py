@@ -10,11 +10,14 @@ import inspect
 import typing
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 from outlast.store.contract import Store
 from outlast.store.records import (
+    AdoptIssued,
     AppendEvents,
     AskApproval,
+    AttachSession,
     Claimed,
     CommitIntent,
     EndAttempt,
@@ -25,7 +28,8 @@ from outlast.store.records import (
     RecordOutcome,
     TakeTurn,
 )
-from outlast.testing.store_suite.scene import Scene
+from outlast.testing.store_suite.forking import forked
+from outlast.testing.store_suite.scene import HOUR, SECOND, Scene
 
 ENTRIES: tuple[type, ...] = typing.get_args(Entry)
 """Every kind of journal entry."""
@@ -53,9 +57,19 @@ FENCED = frozenset(
         "news",
         "deliver",
         "decide",
+        "retry",
+        "fork",
+        "adopt",
+        "wake",
+        "accept",
+        "post_outside",
         "withdraw_rule",
         "sweep",
         "confirm_messages",
+        "put_schedule",
+        "set_schedule",
+        "due_schedules",
+        "fire_schedules",
     }
 )
 """Verbs that write what a late comer could spoil: each has stale and blocked twins."""
@@ -81,6 +95,9 @@ UNFENCED = {
     "list_pauses": "reads",
     "read_business_key": "reads",
     "read_audit": "reads",
+    "list_versions": "reads",
+    "read_acceptances": "reads",
+    "read_outside": "reads",
     "read_inbox": "reads",
     "read_approvals": "reads",
     "read_approval": "reads",
@@ -88,6 +105,8 @@ UNFENCED = {
     "read_votes": "reads",
     "read_rules": "reads",
     "list_rules": "reads",
+    "read_schedule": "reads",
+    "list_schedules": "reads",
     "health": "reads",
     "dump": "reads",
 }
@@ -141,6 +160,18 @@ async def _expire(scene: Scene, claimed: Claimed) -> Entry:
     await scene.write(claimed, scene.ask("it", expires_in_us=1))
     scene.pass_time(1)
     return ExpireApproval(key="it", number=1, events=(scene.event("mine"),))
+
+
+@builds(AdoptIssued)
+async def _adopt(scene: Scene, claimed: Claimed) -> Entry:
+    """Of a fork only (see ``begun``); any other task has nothing to take over."""
+    return AdoptIssued(key="it", position=scene.number(), events=(scene.event("mine"),))
+
+
+@builds(AttachSession)
+async def _attach(scene: Scene, claimed: Claimed) -> Entry:
+    session = f"session-{scene.number()}"
+    return AttachSession(provider="provider-1", session=session, events=(scene.event("mine"),))
 
 
 @builds(RecordOutcome, touches="it")
@@ -223,6 +254,17 @@ async def _end_of_a_parent(scene: Scene, claimed: Claimed) -> Entry:
 
 BUILDS: dict[str, Build] = {**{kind.__name__: build for kind, build in BUILD.items()}, **VARIANTS}
 """Everything that is built, by name."""
+
+
+async def begun(scene: Scene, entry_of: str, **changes: Any) -> Claimed:
+    """Have the running task that an entry is built for."""
+    if entry_of != AdoptIssued.__name__:
+        return await scene.running(**changes)
+    ttl_us, deadline_us = changes.pop("ttl_us", 60 * SECOND), changes.pop("deadline_us", None)
+    origin = await scene.running(ttl_us=HOUR, **changes)
+    await scene.called(origin, key="it")
+    record = await forked(scene, scene.record_of(origin), "it", deadline_us=deadline_us)
+    return await scene.claim_task(record, ttl_us=ttl_us)
 
 
 # ── how a lease is lost ──────────────────────────────────────────────────────────────────────────

@@ -44,10 +44,6 @@ def register(desk: Desk, recorder: Recorder, **ask: Any) -> None:
             return {"code": error.code, "reason": error.reason}
         return ticket["amount"]
 
-    @desk.app.agent
-    async def wonders(task: TaskContext, choices: list[Any] | None = None) -> Any:
-        return await task.ask("Which one is it?", choices=choices, timeout="1h")
-
 
 def people(desk: Desk, **more: Any) -> dict[str, httpx2.AsyncClient]:
     """Answer a client for each person of ``KEYS``."""

@@ -85,6 +85,10 @@ class Desk:
             return [await task.wait("word") for _ in range(times)]
 
         @app.agent
+        async def wonders(task: TaskContext, choices: list[Any] | None = None) -> Any:
+            return await task.ask("Which one is it?", choices=choices, timeout="1h")
+
+        @app.agent
         async def parent(task: TaskContext, count: int) -> list[Any]:
             children = [task.spawn(echo, {"value": number}) for number in range(count)]
             return [await child.result() for child in children]

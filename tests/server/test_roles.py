@@ -36,6 +36,11 @@ REQUESTS: list[tuple[str, str, Any, set[str]]] = [
     ("DELETE", "/v1/pauses/tool:y?reason=r", None, {"ops", "adm", "all"}),
     ("POST", "/v1/rules", {"tool": "x", "verdict": "deny", "reason": "r"}, {"ops", "adm", "all"}),
     ("DELETE", "/v1/rules/9?reason=r", None, {"ops", "adm", "all"}),
+    ("PUT", "/v1/schedules/s", {"agent": "echo", "every": "1d"}, {"ops", "adm", "all"}),
+    ("POST", "/v1/schedules/t/pause", {"reason": "r"}, {"ops", "adm", "all"}),
+    ("POST", "/v1/schedules/t/resume", {"reason": "r"}, {"ops", "adm", "all"}),
+    ("DELETE", "/v1/schedules/t", None, {"ops", "adm", "all"}),
+    ("GET", "/v1/schedules", None, set(EVERYBODY)),
     ("GET", "/v1/tasks", None, set(EVERYBODY)),
     ("GET", "/v1/approvals", None, set(EVERYBODY)),
     ("GET", "/v1/rules", None, set(EVERYBODY)),
@@ -72,6 +77,7 @@ async def test_every_route_that_changes_something_asks_for_a_role(desk: Desk) ->
     asked_for = {
         "/v1/tasks", "/v1/tasks/{task}/cancel", "/v1/tasks/{task}/signals/{name}",
         "/v1/operations/{operation}/settle", "/v1/pauses/{scope}", "/v1/rules", "/v1/rules/{number}",
+        "/v1/schedules/{id}", "/v1/schedules/{id}/pause", "/v1/schedules/{id}/resume",
     }  # fmt: skip
     # The approval itself says who decides on it, and a callback's token stands for a key.
     by_itself = {

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.stores import MEMORY, new_store
 from tests.testing.exhibits import Break, Broken, Exhibit, into, names, seen_by
+from tests.testing.test_change_checkers import BROKEN as BROKEN_BY_CHANGE
 from tests.testing.test_people_checkers import BROKEN as BROKEN_BY_PEOPLE
 
 from outlast.store.reconciling import EVERY_TENANT, Pause, Postponement
@@ -528,6 +529,28 @@ def _quiet(it: Exhibit) -> None:
     it.quiet = True
 
 
+def _scheduled(it: Exhibit, **says: Any) -> None:
+    row = {"tenant": "tenant-green", "id": "nightly", "fired": 0, "last_task": None, **says}
+    it.dump["schedules"].append(row)
+
+
+@breaks("schedules_account_for_their_tasks", "says that it fired 1, there are 0")
+def _forget_a_fired_task(it: Exhibit) -> None:
+    _scheduled(it, fired=1)
+
+
+@breaks("schedules_account_for_their_tasks", "whose key is ''")
+def _fire_a_task_without_a_key(it: Exhibit) -> None:
+    _scheduled(it, last_task=it.tasks["succeeded"])
+
+
+@breaks("schedules_account_for_their_tasks", "whose key is 'schedule:nightly2:")
+def _fire_a_task_of_another_schedule(it: Exhibit) -> None:
+    (row,) = it.rows("inputs", "succeeded")
+    row["key"] = "schedule:nightly2:2026-03-29T01:00:00Z"
+    _scheduled(it, last_task=it.tasks["succeeded"])
+
+
 @breaks("quiet_is_quiet", "is running in a quiet system")
 def _run_in_a_quiet_system(it: Exhibit) -> None:
     it.quiet = True
@@ -588,7 +611,7 @@ async def test_a_broken_dump_is_seen(exhibit: Exhibit, checker: str, text: str, 
 
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_every_checker_is_shown_something_broken(checker: str) -> None:
-    assert [text for name, text, _ in (*BROKEN, *BROKEN_BY_PEOPLE) if name == checker]
+    assert [text for name, text, _ in (*BROKEN, *BROKEN_BY_PEOPLE, *BROKEN_BY_CHANGE) if name == checker]
 
 
 def test_violations_name_where(exhibit: Exhibit) -> None:

@@ -49,6 +49,7 @@ async def exhibit() -> AsyncIterator[Exhibit]:
         sent = await scene.called(marked, events=(scene.event("operation.started"),))
         scene.pass_time(SECOND)
         await scene.cancel(marked)
+        await scene.write(marked, scene.step(kind="value", name="undo", result='{"task":"","round":0}'))
         undone = scene.intent(kind="compensation")
         scene.pass_time(SECOND)
         await scene.write(marked, undone)

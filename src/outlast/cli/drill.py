@@ -45,3 +45,32 @@ async def drill_effects(
     return await run_drill(
         postgres=postgres, seed=seed, only=only or [], json=as_json, console=Console(highlight=False)
     )
+
+
+@app.command("people")
+@command
+async def drill_people(
+    seed: Annotated[
+        int | None, typer.Option(help="Of order and jitter; a new one each time by default.")
+    ] = None,
+    postgres: Annotated[
+        str | None,
+        typer.Option(help="Run on PostgreSQL: a URL, or 'embedded' for one of its own. Default: SQLite."),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Cells as FAMILY/FAULT; * stands for any. Can be given again.", metavar="FAMILY/FAULT"
+        ),
+    ] = None,
+    as_json: options.AsJson = False,
+) -> int:
+    """Try approvals, waits and cancels against every fault; succeeds only when each cell is as it must be.
+
+    Example: outlast drill people --only 'cancel/*' --seed 7
+    """
+    from outlast.drills.people.report import run_drill
+
+    return await run_drill(
+        postgres=postgres, seed=seed, only=only or [], json=as_json, console=Console(highlight=False)
+    )

@@ -9,6 +9,7 @@ import typer
 import outlast
 from outlast.cli import (
     approvals,
+    changing,
     control,
     demo,
     dev,
@@ -17,8 +18,9 @@ from outlast.cli import (
     migrate,
     operations,
     rules,
+    schedules,
     serve,
-    tasks,
+    versions,
     worker,
 )
 from outlast.cli.failing import EXIT_HELP
@@ -50,10 +52,12 @@ def _main(
 for each in (dev.dev, demo.demo, serve.serve, worker.worker, gateway.gateway, migrate.migrate):
     app.command()(each)
 app.add_typer(drill.app, name="drill")
-app.add_typer(tasks.app, name="tasks")
+app.add_typer(changing.app, name="tasks")
+app.add_typer(versions.app, name="versions")
 app.add_typer(operations.app, name="operations")
 app.add_typer(approvals.app, name="approvals")
 app.add_typer(rules.app, name="rules")
+app.add_typer(schedules.app, name="schedules")
 app.add_typer(control.pause, name="pause")
 app.add_typer(control.audit, name="audit")
 

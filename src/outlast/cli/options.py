@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import getpass
+import json
 import os
-from typing import Annotated
+import sys
+from typing import Annotated, Any
 
 import typer
 
+from outlast.errors import InvalidInput, InvalidRequest
 from outlast.settings import Settings
 
 AsJson = Annotated[
@@ -23,6 +26,10 @@ DatabaseUrl = Annotated[
     ),
 ]
 Tenant = Annotated[str, typer.Option("--tenant", help="Whose tasks.")]
+Input = Annotated[
+    str,
+    typer.Option("--input", "-i", help="The agent's parameters as a JSON object; - reads them from stdin."),
+]
 Target = Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where your Outlast app is.")]
 
 
@@ -31,6 +38,19 @@ def choose_database(database_url: str | None) -> str:
     if database_url is not None:
         os.environ["OUTLAST_DATABASE_URL"] = database_url
     return Settings().database_url
+
+
+def json_object(text: str) -> dict[str, Any]:
+    """Read what ``--input`` says. Raises InvalidInput, InvalidRequest."""
+    if text == "-":
+        text = sys.stdin.read()
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"--input is not JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise InvalidRequest("--input is a JSON object: the agent's parameters by name")
+    return given
 
 
 def whoami() -> str:

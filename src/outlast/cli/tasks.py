@@ -1,4 +1,7 @@
-"""``outlast tasks``: look at tasks, follow one, submit one, send it a signal, cancel it."""
+"""``outlast tasks``: look at tasks, follow one, submit one, send it a signal, cancel it.
+
+What operators do about tasks that ended, or stand still, is in ``outlast.cli.changing``.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,12 @@ from outlast.cli.failing import FAILED, OK, command
 from outlast.cli.loading import load_app
 from outlast.cli.printing import plain, say, say_fields, say_json, say_table
 from outlast.core import ids
-from outlast.errors import InvalidInput, InvalidKey, InvalidRequest
+from outlast.errors import InvalidInput, InvalidKey
 from outlast.views import EventView, TaskView
 
-app = typer.Typer(no_args_is_help=True, help="Look at tasks, follow one, submit, signal and cancel one.")
+app = typer.Typer(
+    no_args_is_help=True, help="Look at tasks, follow, submit, signal, cancel, retry, fork and judge one."
+)
 
 State = Literal["queued", "running", "waiting", "succeeded", "failed", "cancelled"]
 CANCELLED: Final = {
@@ -25,6 +30,7 @@ CANCELLED: Final = {
     "already": "cancelled before",
     "requested": "it runs, begins nothing new, and ends as cancelled",
 }
+UNDOING: Final = "it undoes what it has done, and ends as cancelled"
 TaskId = Annotated[str, typer.Argument(metavar="TASK", help="A task's id.")]
 
 
@@ -105,7 +111,7 @@ async def show_task(
     if as_json:
         say_json({"task": view, "attempts": attempts, "operations": operations})
         return
-    _say_task(view)
+    say_task(view)
     if attempts:
         say("")
         say_table(
@@ -153,18 +159,16 @@ async def watch_task(
 async def submit_task(
     target: options.Target,
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="A registered agent's name.")],
-    input: Annotated[
-        str,
-        typer.Option(
-            "--input", "-i", help="The agent's parameters as a JSON object; - reads them from stdin."
-        ),
-    ] = "{}",
+    input: options.Input = "{}",
     key: Annotated[str | None, typer.Option(help="Idempotency key.")] = None,
     user: Annotated[str | None, typer.Option(help="For whom, within the tenant.")] = None,
     pool: Annotated[str | None, typer.Option(help="Which workers.")] = None,
     priority: Annotated[int, typer.Option(help="Higher goes first, from -1000 to 1000.")] = 0,
     deadline: Annotated[str | None, typer.Option(help="To be over by then: 30s, 10m, 1h30m.")] = None,
     version: Annotated[str | None, typer.Option(help="The version to bind to.")] = None,
+    budget: Annotated[
+        str | None, typer.Option(help='Bounds as JSON: {"operations": 50, "tokens": 100000, "cost": "2.50"}.')
+    ] = None,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait for the end; 1 when it does not succeed.")
     ] = False,
@@ -176,7 +180,7 @@ async def submit_task(
 
     Example: outlast tasks submit app:app reimburse --input '{"invoice": "INV-102"}' --key inv-102
     """
-    given = _input(input)
+    given = options.json_object(input)
     options.choose_database(database_url)
     async with load_app(target) as outlast:
         handle = await outlast.submit(
@@ -189,12 +193,13 @@ async def submit_task(
             priority=priority,
             deadline=deadline,
             version=version,
+            budget=None if budget is None else json_of(budget, "--budget"),
         )
         view = await (outlast.wait(handle.id, tenant=tenant) if wait else handle.get())
     if as_json:
         say_json({"task": view, "replayed": handle.replayed})
     elif wait:
-        _say_task(view)
+        say_task(view)
     else:
         say(view.id + (" (as before)" if handle.replayed else ""))
     return FAILED if wait and view.state != "succeeded" else OK
@@ -205,6 +210,9 @@ async def submit_task(
 async def cancel_task(
     task: TaskId,
     reason: Annotated[str, typer.Option(help="Why; kept in the audit trail and in the task's error.")] = "",
+    undo: Annotated[
+        bool, typer.Option("--undo", help="Undo what it has done first, where its tools can.")
+    ] = False,
     by: Annotated[str | None, typer.Option(help="Who wants it; you by default.")] = None,
     tenant: options.Tenant = "default",
     database_url: options.DatabaseUrl = None,
@@ -212,17 +220,17 @@ async def cancel_task(
 ) -> None:
     """Cancel a task; cancelling twice is no error, and one that ended otherwise is a conflict (4).
 
-    Example: outlast tasks cancel task_01jz8f5s9ve5ptq3mwr7n1k2bd --reason "not needed any more"
+    Example: outlast tasks cancel task_01jz8f5s9ve5ptq3mwr7n1k2bd --reason "not needed any more" --undo
     """
     task_id(task)
     ids.check_name(tenant, "tenant")
     async with database(database_url) as outlast:
-        reply = await outlast.cancel(task, reason=reason, by=by or options.whoami(), tenant=tenant)
+        reply = await outlast.cancel(task, reason=reason, by=by or options.whoami(), undo=undo, tenant=tenant)
         view = await outlast.get(task, tenant=tenant)
     if as_json:
         say_json({"cancel": reply.kind, "task": view})
     else:
-        say(CANCELLED[reply.kind])
+        say(UNDOING if undo and reply.kind == "requested" else CANCELLED[reply.kind])
 
 
 @app.command("signal")
@@ -246,7 +254,7 @@ async def send_signal(
     """
     task_id(task)
     ids.check_name(tenant, "tenant")
-    given = _json(data, "--data")
+    given = json_of(data, "--data")
     async with database(database_url) as outlast:
         posted = await outlast.signal(task, name, given, key=key, tenant=tenant)
     replayed = posted.kind == "replayed"
@@ -256,7 +264,8 @@ async def send_signal(
         say(f"{name} is stored" + (" (as before)" if replayed else ""))
 
 
-def _json(text: str, option: str) -> Any:
+def json_of(text: str, option: str) -> Any:
+    """Read JSON that an option holds, or standard input for -. Raises InvalidInput."""
     if text == "-":
         text = sys.stdin.read()
     try:
@@ -265,20 +274,18 @@ def _json(text: str, option: str) -> Any:
         raise InvalidInput(f"{option} is not JSON: {error}") from None
 
 
-def _input(text: str) -> Any:
-    given = _json(text, "--input")
-    if not isinstance(given, dict):
-        raise InvalidRequest("--input is a JSON object: the agent's parameters by name")
-    return given
-
-
-def _say_task(view: TaskView) -> None:
+def say_task(view: TaskView) -> None:
+    """Show a task to people."""
     waits = f" for {view.reason}" if view.reason else ""
     say_fields(
         [
             ("task", view.id),
             ("agent", f"{view.agent}@{view.version}" if view.version else view.agent),
             ("state", view.state + waits + (", to be cancelled" if view.cancelling else "")),
+            ("why", view.detail),
+            ("accepted", None if view.accepted is None else f"the work is {view.accepted}"),
+            ("round", view.round if view.round > 1 else None),
+            ("forked from", view.forked_from),
             ("parent", view.parent),
             ("children", view.children or None),
             ("asks", f"{view.asks} open: outlast approvals list --task {view.id}" if view.asks else None),
@@ -289,6 +296,7 @@ def _say_task(view: TaskView) -> None:
             ("submitted", view.submitted_at),
             ("ended", view.ended_at),
             ("deadline", view.deadline_at),
+            ("budget", view.budget),
             ("input", view.input),
             ("result", view.result),
             ("error", view.error),

@@ -45,7 +45,8 @@ class Open:
     (its body returned, its end was observed, or a gateway stands between). may_send: the retry policy allows
     another attempt. can_find: the tool can look its effect up. unusable: questions so far that brought no
     evidence, in a row. late: what answers on record say of the last attempt, None where there are none.
-    seen: what a gateway saw of it; ``nothing`` only of a tool all of whose requests go through one.
+    must_happen: it undoes something, so that it is not over when it did not happen. seen: what a gateway saw
+    of it; ``nothing`` only of a tool all of whose requests go through one.
     """
 
     effect: str
@@ -59,6 +60,7 @@ class Open:
     may_send: bool
     unusable: int = 0
     late: Late | None = None
+    must_happen: bool = False
     seen: Seen | None = None
 
     @property
@@ -94,6 +96,13 @@ def plan(operation: Open, now: int, asked: Asked | None = None) -> Plan:
     now: the database's clock. asked: the answer just received, None where nobody has been asked in this turn.
     Pure and total: every combination has one answer.
     """
+    decided = _plan(operation, now, asked)
+    if decided.action == "did_not_happen" and operation.must_happen:
+        return Plan(action="person", why=f"{decided.why}; what it was to undo still stands")
+    return decided
+
+
+def _plan(operation: Open, now: int, asked: Asked | None) -> Plan:
     rule = AFTER_UNKNOWN[operation.effect]
     if operation.late is not None:
         return _of_late(operation.late)

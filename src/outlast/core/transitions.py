@@ -132,7 +132,7 @@ OPERATION = _machine(
         ("running", "back_off"): "planned",
         ("unknown", "settle_happened"): "succeeded",
         ("unknown", "settle_did_not_happen"): "failed",
-        # Said by a person, or where a resend is declared and provably safe: unknown until the resend's intent.
+        # Said by a person, or where a resend is declared and provably safe: unknown until its intent.
         ("unknown", "send_again"): "unknown",
         ("unknown", "resend"): "running",
         # Late evidence contradicts what was settled.

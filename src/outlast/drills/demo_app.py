@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any, Literal
 
 from outlast.app import Outlast
+from outlast.core.approval import Allow, Answer, Ask
 from outlast.core.durations import Duration
 from outlast.engine.context import TaskContext
 from outlast.engine.declaring import ToolOptions
@@ -15,12 +16,14 @@ from outlast.tools.call import ToolCall
 
 __all__ = [
     "AMOUNT",
+    "ASKS",
     "CALM",
     "EFFECT",
     "LEASE_S",
     "TICKETS_URL",
     "TIMEOUT",
     "TIMEOUT_S",
+    "WANTED",
     "DemoEffect",
     "build",
     "demo_settings",
@@ -38,6 +41,10 @@ EFFECT = "OUTLAST_DEMO_EFFECT"
 """The variable that tells the demo's processes what kind of service that is."""
 TIMEOUT = "OUTLAST_DEMO_TIMEOUT_S"
 """The variable that tells a worker of the demo how many seconds one call may take."""
+ASKS = "OUTLAST_DEMO_ASKS"
+"""The variable that puts a supervisor before whatever is over the limit."""
+WANTED = "OUTLAST_DEMO_WANTED"
+"""The variable that lets the agent of a worker want another amount than the invoice says."""
 CALM = "OUTLAST_DEMO_CALM"
 """The variable that keeps a worker of the demo from writing anything but its task."""
 TIMEOUT_S = 10.0
@@ -72,10 +79,26 @@ async def read_invoice(invoice: str) -> dict[str, str]:
     return {"invoice": invoice, "amount": str(AMOUNT), "limit": str(LIMIT), "over_by": str(AMOUNT - LIMIT)}
 
 
+def supervised(invoice: str, amount: Decimal) -> Answer:
+    """Ask the supervisor about what is over the limit."""
+    return Ask(f"{invoice}, {amount}, over by {amount - LIMIT}") if amount > LIMIT else Allow()
+
+
 def build(
-    database_url: str, tickets_url: str, *, timeout: Duration = TIMEOUT_S, effect: DemoEffect = "keyed"
+    database_url: str,
+    tickets_url: str,
+    *,
+    timeout: Duration = TIMEOUT_S,
+    effect: DemoEffect = "keyed",
+    asks: bool = False,
+    wanted: str | None = None,
 ) -> Outlast:
-    """Make the app. timeout: of one call to the ticket service. effect: what its tool is declared as."""
+    """Make the app.
+
+    timeout: of one call to the ticket service. effect: what its tool is declared as. asks: whether a
+    supervisor is asked about what is over the limit. wanted: the amount that the agent wants, by default the
+    invoice's.
+    """
     app = Outlast("reimbursements", database_url=database_url)
 
     async def find_by_key(call: ToolCall) -> list[dict[str, Any]]:
@@ -101,7 +124,11 @@ def build(
         "manual": {"effect": "manual", "timeout": timeout},
     }
 
-    @app.tool(**declared[effect])
+    options = declared[effect]
+    if asks:
+        options["approval"] = supervised
+
+    @app.tool(**options)
     async def create_ticket(call: ToolCall, invoice: str, amount: Decimal) -> dict[str, Any]:
         """File the ticket; ``call.http`` sends the key, the epoch and the deadline."""
         reply = await call.http.post(
@@ -115,7 +142,7 @@ def build(
         """Read the invoice, file a ticket for it, tell the employee."""
         facts = await task.step(read_invoice, invoice)
         await task.emit("progress", {"text": f"{invoice}: {facts['amount']}, over by {facts['over_by']}"})
-        ticket = await task.call(create_ticket, invoice=invoice, amount=facts["amount"])
+        ticket = await task.call(create_ticket, invoice=invoice, amount=wanted or facts["amount"])
         await task.emit("progress", {"text": f"{ticket['id']} filed, awaiting your supervisor"})
         return {"ticket": ticket["id"], "amount": ticket["amount"]}
 

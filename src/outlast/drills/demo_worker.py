@@ -5,7 +5,17 @@ from __future__ import annotations
 import os
 import sys
 
-from outlast.drills.demo_app import CALM, EFFECT, TICKETS_URL, TIMEOUT, TIMEOUT_S, build, demo_settings
+from outlast.drills.demo_app import (
+    ASKS,
+    CALM,
+    EFFECT,
+    TICKETS_URL,
+    TIMEOUT,
+    TIMEOUT_S,
+    WANTED,
+    build,
+    demo_settings,
+)
 from outlast.drills.serving import serve
 from outlast.settings import Settings
 
@@ -15,5 +25,7 @@ if __name__ == "__main__":
         os.environ[TICKETS_URL],
         timeout=float(os.environ.get(TIMEOUT, TIMEOUT_S)),
         effect=os.environ[EFFECT],  # type: ignore[arg-type]
+        asks=bool(os.environ.get(ASKS)),
+        wanted=os.environ.get(WANTED) or None,
     )
     serve(app, demo_settings(sys.argv[1], sys.argv[2], calm=bool(os.environ.get(CALM))))

@@ -5,8 +5,9 @@ with a ticket service that honours keys and with one that does not. Workers are 
 the ticket service is another process, and its log is the judge.
 
 Verdict: a window passes when the ticket service made one ticket, by one POST (where keys are honoured the
-frozen sender's may be a second one, under the same key), the task succeeded with that ticket, it was settled
-as its effect class has it, and the fault was really done.
+frozen sender's may be a second one, under the same key), the task succeeded with that ticket (or ended as
+cancelled, where that was asked for), it was settled as its effect class has it, and the fault was really
+done.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from outlast.app import Outlast
 from outlast.drills.database import database
 from outlast.drills.demo_app import AMOUNT, LEASE_S, LIMIT, DemoEffect, build
 from outlast.drills.fleet import Fleet, FleetError
+from outlast.drills.running import problems
 from outlast.drills.stage import Seen, Stage, environ_of
 from outlast.drills.windows import WINDOWS, Window
 from outlast.errors import OutlastError
@@ -56,7 +58,7 @@ class _Result:
         return all(check.holds for check in self.seen.checks)
 
     def as_json(self) -> dict[str, object]:
-        return {
+        told: dict[str, object] = {
             "name": self.window.name,
             "tickets": self.seen.tickets,
             "posts": self.seen.posts,
@@ -64,6 +66,9 @@ class _Result:
             "attempts": self.seen.attempts,
             "seconds": round(self.seconds, 2),
         }
+        if not self.passed:
+            told["problems"] = problems(self.seen.checks)
+        return told
 
 
 async def run_demo(
@@ -180,6 +185,7 @@ _SPEAKERS = {
     "client": "magenta",
     "queue": "bold red",
     "person": "bold blue",
+    "supervisor": "bold blue",
 }
 
 

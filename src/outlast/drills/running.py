@@ -27,7 +27,7 @@ from outlast.errors import OutlastError
 from outlast.testing.recorder import RecorderError
 from outlast.testing.servers import ServerError
 
-__all__ = ["FAULTS_OF_PLAY", "Judged", "broken", "end_with_sigterm", "fits", "run"]
+__all__ = ["FAULTS_OF_PLAY", "Judged", "broken", "end_with_sigterm", "fits", "problems", "run"]
 
 FAULTS_OF_PLAY: Final = (OutlastError, FleetError, RecorderError, TimeoutError, OSError)
 """What a cell that is played may raise, and is red by."""
@@ -79,7 +79,9 @@ def fits(name: str, patterns: Sequence[str]) -> bool:
 
 def broken(error: BaseException) -> Check:
     """Answer the check of a cell that did not get to its end."""
-    return Check(what="the cell", expected="played to its end", seen=f"{type(error).__name__}: {error}")
+    # The rest may be a whole log.
+    said = str(error).partition("\n")[0]
+    return Check(what="the cell", expected="played to its end", seen=f"{type(error).__name__}: {said}")
 
 
 def end_with_sigterm() -> None:
@@ -146,16 +148,21 @@ def _conclude(judged: Sequence[Judged], judge: str, seconds: float, folder: Path
     console.print(Text.assemble(("PASS  ", "bold green"), text))
 
 
+def problems(checks: Sequence[Check]) -> list[dict[str, str]]:
+    """Answer what was not kept, for programs."""
+    return [
+        {"what": check.what, "expected": repr(check.expected), "seen": repr(check.seen)}
+        for check in checks
+        if not check.holds
+    ]
+
+
 def _print_json(judged: Sequence[Judged], seed: int, console: Console) -> None:
     cells = []
     for each in judged:
         cell = each.as_json()
         if not each.ok:
-            cell["problems"] = [
-                {"what": check.what, "expected": repr(check.expected), "seen": repr(check.seen)}
-                for check in each.checks
-                if not check.holds
-            ]
+            cell["problems"] = problems(each.checks)
         cells.append(cell)
     verdict = "pass" if all(each.ok for each in judged) else "fail"
     console.file.write(json.dumps({"verdict": verdict, "seed": seed, "cells": cells}) + "\n")

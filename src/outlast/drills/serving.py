@@ -41,22 +41,23 @@ def leave_with_parent(heard: Callable[[str], None] | None = None) -> None:
     asyncio.get_running_loop().add_reader(0, read)
 
 
-async def _serve(app: Outlast, settings: WorkerSettings) -> None:
+async def _serve(app: Outlast, settings: WorkerSettings, heard: Callable[[str], None] | None) -> None:
     worker = app.worker(settings)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, worker.stop)
-    leave_with_parent()
+    leave_with_parent(heard)
     async with app:
         say("ready")
         await worker.run()
 
 
-def serve(app: Outlast, settings: WorkerSettings) -> None:
+def serve(app: Outlast, settings: WorkerSettings, *, heard: Callable[[str], None] | None = None) -> None:
     """Serve an app's agents until SIGTERM; die or freeze where ``OUTLAST_PROBE`` says.
 
-    What the worker tells about itself goes to the standard error, which the drill keeps.
+    heard: gets what is written to the process's standard input. What the worker tells about itself goes to
+    the standard error, which the drill keeps.
     """
     install_from_env()
     telemetry.subscribe(lambda signal: print(signal, flush=True))
-    asyncio.run(_serve(app, settings))
+    asyncio.run(_serve(app, settings, heard))

@@ -6,15 +6,16 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from outlast.app import Outlast
-from outlast.drills.demo_app import CALM, EFFECT, TICKETS_URL, TIMEOUT, TIMEOUT_S, DemoEffect
+from outlast.drills.demo_app import ASKS, CALM, EFFECT, TICKETS_URL, TIMEOUT, TIMEOUT_S, WANTED, DemoEffect
 from outlast.drills.fleet import Fleet, Process
 from outlast.drills.timeline import Line, merged, of_call, of_event, of_evidence
+from outlast.store.posting import CancelReply
 from outlast.testing.probes import Trigger
 from outlast.testing.recorder import Call, Recorder
-from outlast.views import QueueView, TaskView
+from outlast.views import ApprovalView, OperationView, QueueView, TaskView
 
 __all__ = ["Check", "Played", "Seen", "Stage"]
 
@@ -38,10 +39,16 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """What a window left behind. checks: those of its own, on top of what all windows promise."""
+    """What a window left behind.
+
+    checks: those of its own, on top of what all windows promise. end: of its task. also: other tasks of the
+    window, which make no ticket.
+    """
 
     task: str
     most_posts: int = 1
+    end: str = "succeeded"
+    also: Sequence[str] = ()
     checks: Sequence[Check] = ()
 
 
@@ -101,12 +108,19 @@ class Stage:
         self.tell(f"{who}: {what}")
 
     async def worker(
-        self, name: str, *probe: Trigger, timeout_s: float = TIMEOUT_S, calm: bool = False
+        self,
+        name: str,
+        *probe: Trigger,
+        timeout_s: float = TIMEOUT_S,
+        calm: bool = False,
+        asks: bool = False,
+        wanted: str = "",
     ) -> Process:
         """Start a worker process and wait until it serves.
 
         timeout_s: of one call to the ticket service. calm: write nothing but the task at hand for a while; on
-        SQLite a process that is frozen inside a transaction stops every other writer of the file.
+        SQLite a process that is frozen inside a transaction stops every other writer of the file. asks:
+        whether the supervisor is asked. wanted: the amount that its agent wants instead of the invoice's.
         """
         process = self.fleet.start(
             name,
@@ -114,7 +128,13 @@ class Stage:
             name,
             self.window,
             probe=probe,
-            environ={**self.environ, TIMEOUT: str(timeout_s), CALM: "1" if calm else ""},
+            environ={
+                **self.environ,
+                TIMEOUT: str(timeout_s),
+                CALM: "1" if calm else "",
+                ASKS: "1" if asks else "",
+                WANTED: wanted,
+            },
         )
         ready = await process.says("ready")
         self.note(name, f"serves, process {process.pid}", at=ready.at)
@@ -128,9 +148,10 @@ class Stage:
         await process.says("ready")
         return process
 
-    async def submit(self) -> str:
-        """Submit the window's task from here; answer its id."""
-        handle = await self.app.submit("reimburse", {"invoice": self.invoice}, key=self.key, pool=self.window)
+    async def submit(self, *, run: int = 1) -> str:
+        """Submit the window's task from here; answer its id. run: which one, where there are several."""
+        key = self.key if run == 1 else f"{self.key}-{run}"
+        handle = await self.app.submit("reimburse", {"invoice": self.invoice}, key=key, pool=self.window)
         self.note("client", f"202, task {handle.id} is stored")
         return handle.id
 
@@ -156,6 +177,45 @@ class Stage:
         """Answer how the task's attempts ended, in order."""
         return [attempt.end or "running" for attempt in await self.app.attempts(task)]
 
+    # -- people ----------------------------------------------------------------------------------------------
+
+    async def asked(self, task: str) -> ApprovalView:
+        """Wait until the supervisor is asked about a task's call, and show what is asked."""
+        self.tell("waiting for the question")
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                for approval in await self.app.approvals.list(task=task):
+                    shown = approval.shown["arguments"]
+                    what = f"is shown {approval.name}: {shown['invoice']}, {shown['amount']}"
+                    self.note("supervisor", f"{what} ({approval.reason})")
+                    return approval
+                await asyncio.sleep(_LOOK_S)
+
+    async def decided(
+        self, approval: ApprovalView, verdict: Literal["approve", "reject"], reason: str
+    ) -> None:
+        """Be the supervisor, and decide on exactly what was shown."""
+        self.note("supervisor", f"says: {reason}", tone="good" if verdict == "approve" else "bad")
+        await self.app.approvals.decide(
+            approval.id, verdict, fingerprint=approval.fingerprint, by="supervisor", reason=reason
+        )
+
+    async def cancelled(self, task: str, reason: str) -> CancelReply:
+        """Be the employee, and cancel a task."""
+        reply = await self.app.cancel(task, reason=reason, by="employee")
+        self.note("client", f"cancels: {reason}; answered {reply.kind}", tone="bad")
+        return reply
+
+    async def settled(self, task: str) -> OperationView:
+        """Wait until a task's call is settled."""
+        self.tell("waiting for the settlement")
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                view, _ = await self.app.operations.show(self.operation(task))
+                if view.settled_by is not None:
+                    return view
+                await asyncio.sleep(_LOOK_S)
+
     # -- what is unknown -------------------------------------------------------------------------------------
 
     async def unknown(self, task: str) -> None:
@@ -164,8 +224,16 @@ class Stage:
         self.note("queue", f"create_ticket waits as unknown: {place.why}", tone="bad")
 
     async def person(self, task: str) -> None:
-        """Wait until a task's call needs a person, and be that person: look at the tickets, and say."""
+        """Wait until a task's call needs a person, and be that person: look at the tickets, and say.
+
+        People are slow: the task has given up its worker by then.
+        """
         place = await self._queued(task, lambda place: place.ask_at is None)
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                if (await self.app.get(task)).state == "waiting":
+                    break
+                await asyncio.sleep(_LOOK_S)
         self.note("queue", f"create_ticket waits as unknown for a person: {place.why}", tone="bad")
         (ticket,) = [one for one in await self.recorder.tickets() if one["invoice"] == self.invoice]
         self.note("person", f"looks at the tickets of {self.invoice} and finds {ticket['id']}")
@@ -212,21 +280,19 @@ class Stage:
                 seen=1 <= len(posts) <= played.most_posts,
             ),
             Check(what="keys of the POSTs", expected={key}, seen={call.key for call in posts}),
-            Check(what="the task's end", expected="succeeded", seen=task.state),
-            Check(
-                what="the ticket that the agent got",
-                expected=[call.ticket for call in made],
-                seen=[_ticket(task)],
-            ),
+            Check(what="the task's end", expected=played.end, seen=task.state),
             *played.checks,
         ]
+        if played.end == "succeeded":
+            got = [call.ticket for call in made]
+            checks.append(Check(what="the ticket that the agent got", expected=got, seen=[_ticket(task)]))
         return Seen(
             tickets=len(made),
             posts=len(posts),
             task_state=task.state,
             attempts=task.attempts,
             checks=checks,
-            lines=await self._told(played.task, calls),
+            lines=await self._told(played.task, calls, also=played.also),
         )
 
     async def partly_seen(self, problem: str) -> Seen:
@@ -244,17 +310,18 @@ class Stage:
             lines=merged([*lines, *(line for call in calls for line in of_call(call))]),
         )
 
-    async def _told(self, task: str, calls: Sequence[Call]) -> list[Line]:
+    async def _told(self, task: str, calls: Sequence[Call], *, also: Sequence[str] = ()) -> list[Line]:
         skew_s = (await self.app.store.health()).now / 1_000_000 - time.time()
         # The clocks of one machine are one; the difference is only what asking took.
         skew_s = 0.0 if abs(skew_s) < 0.25 else skew_s
         lines = list(self.lines)
-        lines += [
-            of_event(event, skew_s)
-            for event in await self.app.stored_events(task)
-            # Said once more by the task's own event right after it.
-            if event.kind != "attempt.succeeded"
-        ]
+        for number, one in enumerate((task, *also), 1):
+            lines += [
+                of_event(event, skew_s, who="task" if number == 1 else f"task {number}")
+                for event in await self.app.stored_events(one)
+                # Said once more by the task's own event right after it.
+                if event.kind not in ("attempt.succeeded", "attempt.failed", "attempt.cancelled")
+            ]
         lines += [line for call in calls for line in of_call(call)]
         for operation in await self.app.operations.list(task=task):
             _, evidence = await self.app.operations.show(operation.id)

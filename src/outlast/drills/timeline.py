@@ -32,11 +32,11 @@ def merged(lines: Iterable[Line]) -> list[Line]:
     return sorted(lines, key=lambda line: line.at)
 
 
-def of_event(event: EventView, skew_s: float) -> Line:
-    """Tell an event of a task's stream."""
+def of_event(event: EventView, skew_s: float, *, who: str = "task") -> Line:
+    """Tell an event of a task's stream. who: the task, where there are several."""
     data: dict[str, Any] = event.data if isinstance(event.data, dict) else {}
     what, tone = _told(event, data)
-    return Line(at=event.at.timestamp() - skew_s, who="task", what=what, tone=tone)
+    return Line(at=event.at.timestamp() - skew_s, who=who, what=what, tone=tone)
 
 
 def _told(event: EventView, data: dict[str, Any]) -> tuple[str, str]:
@@ -63,6 +63,22 @@ def _told(event: EventView, data: dict[str, Any]) -> tuple[str, str]:
             return f"{name} planned again under the same key: {reason}", ""
         case "operation.settled":
             return f"{name} settled as {data.get('verdict')} by {data.get('by')}, from evidence", "good"
+        case "approval.requested":
+            return f"people are asked: {reason} ({_short(data.get('approval'))})", ""
+        case "approval.approved" | "approval.rejected":
+            verdict = event.kind.partition(".")[2]
+            said = f"{_short(data.get('approval'))} {verdict} by {data.get('by')}"
+            return f"{said}, for {str(data.get('fingerprint'))[:19]}… and nothing else", "good"
+        case "approval.withdrawn":
+            return f"{_short(data.get('approval'))} withdrawn: it does not apply, and was never used", "bad"
+        case "operation.failed":
+            return f"{name} failed: {reason}", "bad"
+        case "task.woken":
+            return f"queued again: what it waited for is there ({reason})", ""
+        case "task.cancel_requested":
+            return f"to be cancelled, says {data.get('by')}: {reason}; no call begins from now on", "bad"
+        case "task.cancelled":
+            return f"cancelled; effects that nobody knows of yet: {data.get('effects_open', 0)}", "bad"
         case "progress":
             return f"“{data.get('text', '')}”", ""
         case "task.succeeded":
@@ -72,6 +88,11 @@ def _told(event: EventView, data: dict[str, Any]) -> tuple[str, str]:
         case _:
             words = [f"{key}={value}" for key, value in data.items() if value not in ("", None)]
             return " ".join((event.kind, *words)), ""
+
+
+def _short(approval: object) -> str:
+    """Name a question by its operation and number."""
+    return str(approval).partition(":")[2]
 
 
 def of_call(call: Call) -> list[Line]:

@@ -5,6 +5,8 @@
     lost_answer       the ticket is made, its answer never comes
     frozen_sender     frozen after the last look at its lease, thawed when a successor is at work
     twin_submissions  two clients submit one request at the same moment: one task
+    approval          every process dies while the supervisor is asked; then the agent wants another amount
+    cancel            cancelled while a call is under way whose answer never comes
 
 A service that honours keys (``keyed``) is asked by key, or sent the same key again. One that ignores them is
 asked by invoice where it can be looked up (``queryable``); where it cannot (``manual``) a person looks, and
@@ -136,6 +138,95 @@ async def _twin_submissions(stage: Stage) -> Played:
     )
 
 
+async def _approval(stage: Stage) -> Played:
+    after_ask = Trigger(point="approvals.after_ask", action="kill")
+    first = await stage.worker("worker A", after_ask, asks=True)
+    task = await stage.submit()
+    died = [await stage.killed(first, "approvals.after_ask")]
+    asked = await stage.asked(task)
+    await stage.decided(asked, "approve", "agreed")
+    # Nobody lives, and the decision stands; this worker dies at the next question.
+    second = await stage.worker("worker B", after_ask, asks=True)
+    await stage.ended(task)
+    again = await stage.submit(run=2)
+    died.append(await stage.killed(second, "approvals.after_ask"))
+    old = await stage.asked(again)
+    await stage.decided(old, "approve", "agreed")
+    third = await stage.worker("worker C", asks=True, wanted="180")
+    stage.note("worker C", "its agent wants 180 now")
+    new = await stage.asked(again)
+    await stage.decided(new, "reject", "180 was never agreed")
+    await stage.ended(again)
+    await third.stop()
+    states = {one.id: one.state for one in await stage.app.approvals.list(state=None)}
+    shown = [(one.shown["arguments"]["amount"], one.reason) for one in (asked, old, new)]
+    over = f"{stage.invoice}, 118.50, over by 38.50"
+    view = await stage.app.get(again)
+    return Played(
+        task=task,
+        also=(again,),
+        checks=(
+            *died,
+            Check(
+                what="what the supervisor was shown",
+                expected=[
+                    ("118.50", over),
+                    ("118.50", over),
+                    ("180", f"{stage.invoice}, 180, over by 100.00"),
+                ],
+                seen=shown,
+            ),
+            Check(
+                what="what became of the three questions",
+                expected=["used", "withdrawn", "rejected"],
+                seen=[states[one.id] for one in (asked, old, new)],
+            ),
+            Check(
+                what="the second task",
+                expected=("failed", "approval_denied"),
+                seen=(view.state, (view.error or {}).get("code")),
+            ),
+            await _attempts(stage, task, "lost", "succeeded"),
+        ),
+    )
+
+
+async def _cancel(stage: Stage) -> Played:
+    await stage.recorder.plan(Rule.act_then_hang())
+    worker = await stage.worker("worker A")
+    task = await stage.submit()
+    await stage.recorder.wait_for(
+        method="POST", key=stage.operation(task), effect="created", timeout=TIMEOUT_S
+    )
+    reply = await stage.cancelled(task, "filed by mistake")
+    await stage.ended(task)
+    view = await stage.app.get(task)
+    settled = await stage.settled(task)
+    await worker.stop()
+    (ticket,) = [call.ticket for call in await stage.calls() if call.effect == "created"]
+    finals = [
+        event.kind
+        for event in await stage.app.stored_events(task)
+        if event.kind in ("task.succeeded", "task.failed", "task.cancelled")
+    ]
+    result = settled.result if isinstance(settled.result, dict) else {}
+    return Played(
+        task=task,
+        end="cancelled",
+        checks=(
+            Check(what="the answer to the cancel", expected="requested", seen=reply.kind),
+            Check(what="effects that were open at its end", expected=1, seen=view.effects_open),
+            Check(
+                what="what the ledger says of the call since",
+                expected=("succeeded", "settler", ticket),
+                seen=(settled.state, settled.settled_by, result.get("id")),
+            ),
+            Check(what="its final events", expected=["task.cancelled"], seen=finals),
+            await _attempts(stage, task, "cancelled"),
+        ),
+    )
+
+
 async def _attempts(stage: Stage, task: str, *expected: str) -> Check:
     return Check(what="how its attempts ended", expected=list(expected), seen=await stage.ends(task))
 
@@ -199,6 +290,18 @@ _PLAYS: tuple[tuple[str, _Play, str, dict[DemoEffect, str]], ...] = (
         "two clients submit the same request at the same moment",
         dict.fromkeys(("keyed", "queryable"), "one key, one task, one ticket"),
     ),
+    (
+        "approval",
+        _approval,
+        "every process dies while the supervisor is asked, then the agent wants another amount",
+        {"keyed": "a decision is on disk, for exactly what was shown: 180 needs another one"},
+    ),
+    (
+        "cancel",
+        _cancel,
+        "cancelled while a call is under way whose answer never comes",
+        {"keyed": "the task ends on time and makes no other call; what it did is learnt later, by key"},
+    ),
 )
 
 
@@ -213,8 +316,9 @@ def _windows() -> tuple[Window, ...]:
                 Window(
                     name=name if effect == "keyed" else f"{name}_{effect}",
                     effect=effect,
-                    # Of its own, since this is what tickets are looked up by.
-                    invoice=f"INV-{102 + len(windows)}",
+                    # Of its own, since this is what tickets are looked up by. The supervisor is asked about
+                    # the invoice of the worked example.
+                    invoice="INV-102" if name == "approval" else f"INV-{102 + len(windows)}",
                     title=title,
                     lesson=lessons[effect],
                     play=play,

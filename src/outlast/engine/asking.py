@@ -20,6 +20,7 @@ Not covered: whether the answer is wise.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,6 +31,8 @@ from pydantic import TypeAdapter
 from outlast import clock, probes
 from outlast.core import canonical, values
 from outlast.core.approval import MAX_QUORUM, MAX_SHOWN_BYTES
+from outlast.core.operation import OperationState
+from outlast.engine import racing, scopes
 from outlast.engine.run import Outpaced, Run, Wait
 from outlast.engine.steps import known, recorded
 from outlast.engine.wording import event, failure
@@ -98,25 +101,32 @@ def question(
 
 async def ask(run: Run, key: str, asked: Question) -> Any:
     """Put a question to people and wait for the answer, or answer it from the journal."""
-    run.check()
+    run.check(waits=True)
     row = known(run, key, "signal", NAME, asked.fingerprint)
     if row is not None and row.state in ("succeeded", "failed"):
         return _restore(asked, recorded(run, row))
     position = row.position if row is not None else run.next_position()
     approval = run.approvals.get((key, 1))
-    if approval is None:
-        approval = await _put(run, key, position, asked)
-    while approval.state == "pending":
-        now = run.host.session.database_now()
-        left_s = None if approval.expires_at is None else (approval.expires_at - now) / 1_000_000
-        if left_s is not None and left_s <= 0:
-            await run.commit(ExpireApproval(key=key, number=1))
-            await run.read_approvals()
-        else:
-            due = None if left_s is None else clock.monotonic() + left_s
-            await run.wait_for_news(key, Wait(reason="approval", due=due, stored=True), left_s)
+    try:
+        if approval is None:
             run.check()
-        approval = _current(run, key)
+            approval = await _put(run, key, position, asked)
+        while approval.state == "pending":
+            now = run.host.session.database_now()
+            left_s = None if approval.expires_at is None else (approval.expires_at - now) / 1_000_000
+            if left_s is not None and left_s <= 0:
+                await run.commit(ExpireApproval(key=key, number=1))
+                await run.read_approvals()
+            else:
+                due = None if left_s is None else clock.monotonic() + left_s
+                await run.wait_for_news(key, Wait(reason="approval", due=due, stored=True), left_s)
+                run.check()
+            approval = _current(run, key)
+    except asyncio.CancelledError:
+        if scopes.lost() and not run.sealed:
+            error = failure(racing.LOST, "another branch was first", retryable=False)
+            _put_on_record(run, key, position, asked, None, error)
+        raise
     return _restore(asked, _record(run, key, position, asked, approval))
 
 
@@ -163,27 +173,34 @@ def _record(run: Run, key: str, position: int, asked: Question, approval: Approv
     """Put the answer on record, or that there is none; answer it, or raise as every replay will."""
     if approval.state in ("approved", "used"):
         result = approval.answer
-        error, kind = None, "operation.succeeded"
+        error = None
     else:
-        result, kind = None, "operation.failed"
+        result = None
         error = _refusal(approval)
+    _put_on_record(run, key, position, asked, result, error)
+    return recorded(run, run.rows[key])
+
+
+def _put_on_record(
+    run: Run, key: str, position: int, asked: Question, result: str | None, error: str | None
+) -> None:
+    state: OperationState = "succeeded" if error is None else "failed"
     run.append(
         RecordOperation(
             key=key,
             position=position,
             kind="signal",
             name=NAME,
-            state="succeeded" if error is None else "failed",
+            state=state,
             request=asked.fingerprint,
             arguments=asked.shown,
             result=result,
             error=error,
-            events=(event(kind, operation=key, kind="signal", name=NAME),),
+            closes=run.has_asked(key),
+            events=(event(f"operation.{state}", operation=key, kind="signal", name=NAME),),
         )
     )
-    state: Any = "succeeded" if error is None else "failed"
     run.remember(key, position, "signal", NAME, state, asked.fingerprint, result, error)
-    return recorded(run, run.rows[key])
 
 
 def _refusal(approval: ApprovalRow) -> str:

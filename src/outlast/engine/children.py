@@ -34,10 +34,10 @@ from outlast import clock, probes
 from outlast.core import canonical, ids, values
 from outlast.core.durations import Duration, microseconds
 from outlast.core.operation import OperationState
-from outlast.engine import racing, scopes
+from outlast.engine import scopes
 from outlast.engine.registry import AgentSpec
 from outlast.engine.run import Run
-from outlast.engine.steps import known, recorded
+from outlast.engine.steps import known, recorded, refuse_for_budget
 from outlast.engine.waits import Waiting, on_disk, until
 from outlast.engine.wording import MAX_ERROR_TEXT, event, failure
 from outlast.errors import ChildCancelled, ChildFailed, InvalidKey, InvalidRequest
@@ -148,7 +148,7 @@ class Child:
 
     async def _result(self, timer_key: str | None, timeout_us: int | None) -> Any:
         run = self._run
-        run.check()
+        run.check(waits=True)
         timer, due_at = None, None
         if timer_key is not None:
             timer, due_at = self._timer(timer_key)
@@ -191,7 +191,7 @@ class Child:
             run.check()
             return run.rows[self.key]
         except asyncio.CancelledError:
-            if timer is not None and racing.lost() and not run.sealed:
+            if timer is not None and scopes.lost() and not run.sealed:
                 timer.lose(run)
             raise
         finally:
@@ -269,7 +269,8 @@ class Family:
         if self._taking is None or self._taking.done():
             # The run does not rest before its children's ends are on record.
             self._run.active += 1
-            self._taking = asyncio.get_running_loop().create_task(self._take())
+            loop = asyncio.get_running_loop()
+            self._taking = loop.create_task(self._take(), context=scopes.outside_races())
             self._run.host.straggle(self._taking)
 
     async def _take(self) -> None:
@@ -371,6 +372,11 @@ def spawn(run: Run, key: str, spec: AgentSpec, given: Any, options: Options) -> 
         return before.child
     child = Child(run, key, spec)
     position = row.position if row is not None else run.next_position()
+    held = run.spending.begin_child() if row is None else None
+    if held is not None:
+        # Whoever asks for its result is told.
+        refuse_for_budget(run, key, position, "child", spec.name, request, held)
+        return child
     spawned = Spawned(child=child, position=position, request=request, arguments=text)
     family.spawned[key] = spawned
     if row is not None and (row.state != "running" or run.inbox.end_of(key) is not None):
@@ -442,6 +448,7 @@ def _submission(run: Run, spawned: Spawned, spec: AgentSpec, options: Options) -
         user=run.loaded.user,
         deadline_us=deadline_us,
         trace=run.loaded.trace,
+        budget=run.spending.of_child(),
         parent=Parent(task=run.task, epoch=run.epoch, key=spawned.child.key, detached=options.detached),
     )
 

@@ -16,7 +16,7 @@ from uuid import UUID
 from outlast import clock
 from outlast.core import ids
 from outlast.core.durations import Duration, microseconds
-from outlast.engine import asking, children, effects, racing, scopes, steps, waits
+from outlast.engine import asking, children, effects, outside, racing, scopes, steps, waits
 from outlast.engine.registry import AgentSpec, ToolSpec
 from outlast.engine.run import Run
 from outlast.engine.watching import watched
@@ -147,6 +147,26 @@ class TaskContext:
         ids.check_name(signal, "signal name")
         us = None if timeout is None else microseconds(timeout, what="timeout", zero=True)
         return self._operation(signal, waits.wait(self._run, scopes.take(signal, key), signal, us))
+
+    def attach(
+        self, provider: str, session: str, run: str | None = None, *, key: str | None = None
+    ) -> Coroutine[Any, Any, None]:
+        """Hold a conversation, or one run in it, at a provider: its events come to this task from now on.
+
+        Held until the task ends. Raises SessionTaken, now as on every replay, while another task holds it.
+        """
+        provider, session, part = outside.checked(provider, session, run)
+        key = scopes.take(outside.NAME, key)
+        return self._operation(outside.NAME, outside.attach(self._run, key, provider, session, part))
+
+    def events_of(
+        self, provider: str, *, timeout: Duration | None = None, key: str | None = None
+    ) -> Coroutine[Any, Any, outside.SessionEvent]:
+        """Wait for the next event of the sessions that this task holds at a provider, in the order in which
+        they were accepted; as ``wait`` waits for signals. Raises WaitTimeout."""
+        name = outside.OUTSIDE + ids.check_name(provider, "provider")
+        us = None if timeout is None else microseconds(timeout, what="timeout", zero=True)
+        return self._operation(name, outside.next_event(self._run, scopes.take(name, key), provider, us))
 
     def callback(
         self,

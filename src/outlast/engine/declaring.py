@@ -38,6 +38,8 @@ class ToolOptions(TypedDict, total=False):
     by default it changes with the function's source. target: an async function over any of the parameters
     that reads what the call is about and its version, such as ``{"object": …, "version": …}``; a decision is
     for that version.
+    undo: the tool that undoes it, as the decorated function or its name; it is given those parameters of this
+    one that it has, and this one's ``result`` if it has a parameter of that name.
     provider: a name, the tool's own by default; when one tool of it is told to wait (429), all of them do.
     gateway: whether all that it sends goes through a gateway (``call.http`` then does so by itself), so that
     after the loss of a worker nobody can send for it any more once the call's time is over. Raise the version
@@ -60,6 +62,7 @@ class ToolOptions(TypedDict, total=False):
     approval: Callable[..., Any]
     policy_version: str
     target: Callable[..., Any]
+    undo: Callable[..., Any] | str
     provider: str
     gateway: bool
     timeout: Duration
@@ -93,6 +96,8 @@ def tool_spec(function: Callable[..., Any], options: ToolOptions) -> ToolSpec:
             raise ConfigurationError(f"{what}: {option} must be an async function")
     policy, target = options.get("approval"), options.get("target")
     takes_call = policy is not None and _takes_call(policy)
+    if effect == "read" and "undo" in options:
+        raise ConfigurationError(f"{what} changes nothing, so that there is nothing to undo")
     if policy is None and "policy_version" in options:
         raise ConfigurationError(f"{what}: policy_version= needs an approval=")
     return ToolSpec(
@@ -123,6 +128,7 @@ def tool_spec(function: Callable[..., Any], options: ToolOptions) -> ToolSpec:
         if target is None
         else _beside(signature, target, skip=0, owner=f"target of {what}"),
         gateway=options.get("gateway", False),
+        undo=options.get("undo"),
         timeout_us=microseconds(options.get("timeout", "30s"), what="timeout"),
         retry=options.get("retry", DEFAULT_BACKOFF.get(effect, DEFAULT_BACKOFF["manual"])),
     )

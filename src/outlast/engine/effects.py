@@ -3,7 +3,8 @@
 Purpose: what an agent does to the outside is done once, known, and provable: one intent, at most one
 unsettled attempt, then evidence.
 
-Identity: (task, key). The idempotency key sent is ``<task>:<key>``, the same on every attempt.
+Identity: (task, key). The idempotency key sent is ``<task>:<key>``, the same on every attempt; a fork that
+makes a call of the task it was made from goes on under the key that was sent there.
 
 State: planned, running, then succeeded, failed or unknown; see ``core.transitions``. Each send, query and
 settlement takes the operation's next turn by compare-and-set on (attempt, turn).
@@ -26,25 +27,28 @@ or a person, is what is left then.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from outlast import clock, probes
 from outlast.core import canonical, retry, values
-from outlast.core.operation import changes_something
+from outlast.core.operation import OperationKind, changes_something
 from outlast.core.outcome import Failed, Outcome, Succeeded, Unknown
-from outlast.engine import approvals, guards, outcomes, racing, settling
+from outlast.engine import approvals, guards, outcomes, scopes, settling
 from outlast.engine.operation import HeldBack, Operation, business_key
 from outlast.engine.registry import ToolSpec
 from outlast.engine.run import Outpaced, Run, Wait
 from outlast.engine.series import Series
+from outlast.engine.spending import usage_of
 from outlast.engine.steps import known, recorded
 from outlast.engine.wording import event
 from outlast.errors import (
+    BudgetExceeded,
     DeadlineExceeded,
     LeaseLost,
 )
 from outlast.store.contract import BatchRejected
-from outlast.store.records import CommitIntent, Consent
+from outlast.store.records import CommitIntent, Consent, OperationRow
 from outlast.tools.call import ToolCall
 from outlast.tools.classify import of_resend, outcome_of_exception
 from outlast.tools.passing import Pass, WayOut
@@ -54,47 +58,103 @@ async def call(run: Run, key: str, tool: ToolSpec, args: tuple[Any, ...], named:
     """Make a tool call, or answer it from the journal; the same key in flight is joined, not repeated."""
     run.check()
     arguments = tool.signature.bind(args, named)
+    return tool.signature.restore(await _made(run, "tool", key, tool, arguments))
+
+
+async def compensate(run: Run, key: str, tool: ToolSpec, arguments: dict[str, Any]) -> None:
+    """Undo what another operation has done, by the same rules as any call.
+
+    Raises LeftToAPerson where only a person can say what became of it.
+    """
+    run.check()
+    await _made(run, "compensation", key, tool, arguments)
+
+
+async def _made(run: Run, kind: OperationKind, key: str, tool: ToolSpec, arguments: dict[str, Any]) -> Any:
+    """Make a call and answer its plain result."""
     plain = tool.signature.plain(arguments)
-    request = canonical.fingerprint("tool", tool.name, plain)
+    request = canonical.fingerprint(kind, tool.name, plain)
     # People were asked about it at most; a changed call is not theirs, and they are asked again.
-    row = known(run, key, "tool", tool.name, request, replans=True)
+    row = known(run, key, kind, tool.name, request, plain, replans=True)
     if row is not None and row.state in ("succeeded", "failed"):
-        return tool.signature.restore(recorded(run, row))
+        return recorded(run, row)
     if key not in run.open:
-        operation = Operation(
-            key=key,
-            position=row.position if row is not None else run.next_position(),
-            tool=tool,
-            arguments=arguments,
-            text=values.encode(plain, what=f"the arguments of tool {tool.name}"),
-            request=request,
-            decision=canonical.decision_digest(request, tool.version, None),
-            attempt=row.attempt if row is not None else 0,
-            turn=row.turn if row is not None else 0,
-            state=row.state if row is not None else "planned",
-            epoch=row.epoch if row is not None else run.epoch,
-            first_intent_at=row.first_intent_at if row is not None else None,
-            deadline_at=row.deadline_at if row is not None else None,
-            series=Series.of(row),
-            business=business_key(tool, plain),
-            plain=plain,
-            replanned=row is not None and (row.request, row.name) != (request, tool.name),
-        )
-        run.active += 1
-        run.own(key, _perform(run, operation))
+        operation = _prepared(run, kind, key, tool, arguments, row, plain, request)
+        begin(run, operation, lambda: _attempts(run, operation))
     try:
-        result = await run.join(key)
+        return await run.join(key)
     except asyncio.CancelledError:
-        if racing.lost():
+        if scopes.lost():
             run.let_go(key)
         raise
-    return tool.signature.restore(result)
 
 
-async def _perform(run: Run, operation: Operation) -> Any:
+def prepared(
+    run: Run,
+    kind: OperationKind,
+    key: str,
+    tool: ToolSpec,
+    arguments: dict[str, Any],
+    row: OperationRow | None,
+) -> Operation:
+    """Make an operation as this run sees it. arguments: typed. row: what is on record of it."""
+    plain = tool.signature.plain(arguments)
+    request = canonical.fingerprint(kind, tool.name, plain)
+    return _prepared(run, kind, key, tool, arguments, row, plain, request)
+
+
+def _prepared(
+    run: Run,
+    kind: OperationKind,
+    key: str,
+    tool: ToolSpec,
+    arguments: dict[str, Any],
+    row: OperationRow | None,
+    plain: Any,
+    request: str,
+) -> Operation:
+    issued = run.issued.get(key) if row is None else None
+    if issued is not None and (
+        # What has failed is known not to have happened.
+        issued.state == "failed" or (issued.kind, issued.name, issued.request) != (kind, tool.name, request)
+    ):
+        issued = None
+    return Operation(
+        key=key,
+        position=row.position if row is not None else run.next_position(),
+        tool=tool,
+        arguments=arguments,
+        text=values.encode(plain, what=f"the arguments of tool {tool.name}"),
+        request=request,
+        decision=canonical.decision_digest(request, tool.version, None),
+        attempt=row.attempt if row is not None else 0,
+        turn=row.turn if row is not None else 0,
+        state=row.state if row is not None else "planned",
+        epoch=row.epoch if row is not None else run.epoch,
+        first_intent_at=row.first_intent_at if row is not None else None,
+        deadline_at=row.deadline_at if row is not None else None,
+        series=Series.of(row),
+        business=business_key(tool, plain),
+        plain=plain,
+        replanned=row is not None and (row.request, row.name) != (request, tool.name),
+        kind=kind,
+        idempotency_key=(row.idempotency_key if row is not None else None) or f"{run.task}:{key}",
+        issued=issued,
+        counted=row is not None,
+        usage=usage_of(row),
+    )
+
+
+def begin(run: Run, operation: Operation, work: Callable[[], Awaitable[Any]]) -> None:
+    """Let an operation be worked at in a task of its own; ``run.join`` waits for what comes of it."""
+    run.active += 1
+    run.own(operation.key, _perform(run, operation, work))
+
+
+async def _perform(run: Run, operation: Operation, work: Callable[[], Awaitable[Any]]) -> Any:
     """Bring one operation to its end: attempts, settlements, waits; answer its plain result."""
     try:
-        return await _attempts(run, operation)
+        return await work()
     except LeaseLost:
         run.interrupt("lost", "another worker holds the task")
         raise asyncio.CancelledError from None
@@ -115,6 +175,8 @@ async def _perform(run: Run, operation: Operation) -> Any:
 
 
 async def _attempts(run: Run, operation: Operation) -> Any:
+    if operation.issued is not None:
+        await settling.take_over(run, operation)
     while True:
         if operation.key in run.lost:
             # What was under way when its race was lost has ended; there is no next attempt.
@@ -128,6 +190,7 @@ async def _attempts(run: Run, operation: Operation) -> Any:
                 return recorded(run, run.rows[operation.key])
             if settled is settling.WAIT:
                 await _wait_for_settlement(run, operation)
+                continue
         await _back_off(run, operation)
         run.check()
         answer = await _attempt(run, operation)
@@ -148,6 +211,11 @@ async def _attempt(run: Run, operation: Operation) -> Outcome | HeldBack:
     Answers how it ended, or that the call was held back before it.
     """
     tool, series = operation.tool, operation.series
+    if not operation.undoes:
+        over = run.spending.begin(counted=operation.counted)
+        if over is not None:
+            return await guards.refuse(run, operation, over.bound, over.message, code=BudgetExceeded.code)
+        operation.counted = True
     consent = await approvals.consent(run, operation)
     if isinstance(consent, HeldBack):
         return consent
@@ -177,7 +245,12 @@ async def _attempt(run: Run, operation: Operation) -> Outcome | HeldBack:
             # This send did nothing, or was declined; the earlier one, of which nobody knows, may have acted.
             outcome = of_resend(outcome)
         probes.reach("effects.before_outcome")
-        return await outcomes.record(run, operation, outcome, wait)
+        outcome = await outcomes.record(run, operation, outcome, wait)
+        if operation.undoes and isinstance(outcome, Failed) and operation.state == "unknown":
+            why = f"the undo failed for good: {outcome.reason}"
+            await settling.leave_to_a_person(run, operation, why)
+            return HeldBack(why=why, wait_s=None, reason="reconciliation")
+        return outcome
     finally:
         run.critical.discard(operation.key)
 
@@ -194,7 +267,7 @@ async def _intend(run: Run, operation: Operation, consent: Consent | None) -> st
         CommitIntent(
             key=operation.key,
             position=operation.position,
-            kind="tool",
+            kind=operation.kind,
             name=tool.name,
             request=operation.request,
             decision=operation.decision,
@@ -214,11 +287,11 @@ async def _intend(run: Run, operation: Operation, consent: Consent | None) -> st
                 event(
                     "operation.started",
                     operation=operation.key,
-                    kind="tool",
+                    kind=operation.kind,
                     name=tool.name,
                     effect=tool.effect,
                     attempt=operation.attempt + 1,
-                    idempotency_key=f"{run.task}:{operation.key}",
+                    idempotency_key=operation.idempotency_key,
                 ),
             ),
         )
@@ -260,7 +333,7 @@ async def _body(run: Run, operation: Operation, approval: int | None) -> Outcome
         timeout_s = min(timeout_s, max(left, 0.0))
     changes = changes_something(tool.effect)
     tool_call = ToolCall(
-        idempotency_key=f"{run.task}:{operation.key}",
+        idempotency_key=operation.idempotency_key,
         task=run.task,
         tenant=run.tenant,
         epoch=run.epoch,
@@ -292,6 +365,8 @@ async def _body(run: Run, operation: Operation, approval: int | None) -> Outcome
         return _classified(error, tool_call, changes=changes)
     finally:
         run.cuts.pop(operation.key, None)
+        operation.usage += tool_call.usage
+        run.spending.spend(tool_call.usage)
     return Succeeded(result=result)
 
 
@@ -388,8 +463,11 @@ async def _wait(run: Run, operation: Operation, held: HeldBack) -> None:
 async def _wait_for_settlement(run: Run, operation: Operation) -> None:
     """Wait until the settler or a person settles the operation; the task gives up its lease meanwhile.
 
-    Raises Outpaced when somebody has.
+    Raises Outpaced when somebody has. An undo waits for evidence only: LeftToAPerson where there is none.
     """
+    if operation.undoes:
+        await settling.until_asked(run, operation)
+        return
     run.active -= 1
     try:
         while True:

@@ -21,6 +21,11 @@ class Sent(Protocol):
     """An operation with an intent, as a row or as a run sees it."""
 
     @property
+    def kind(self) -> str:
+        """``tool``, or ``compensation``."""
+        ...
+
+    @property
     def attempt(self) -> int:
         """The last one."""
         ...
@@ -96,6 +101,7 @@ def gather(
             unusable=0 if place is None else place.unusable,
             late=late,
             seen=seen,
+            must_happen=sent.kind == "compensation",
         ),
         result=result,
         seen=evidence[-1].number if evidence else 0,

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from outlast import clock
 from outlast.core import canonical, values
+from outlast.core.operation import OperationKind
 from outlast.core.settle import Answer, Asked
 from outlast.engine.registry import ToolSpec
 from outlast.errors import InvalidRequest, NotSent
@@ -59,31 +60,39 @@ class Inquiries:
         self._not_before: dict[str, float] = {}
 
     async def ask(
-        self, tool: ToolSpec, query: Callable[[], ToolCall], arguments: dict[str, Any], request: str
+        self,
+        tool: ToolSpec,
+        query: Callable[[], ToolCall],
+        arguments: dict[str, Any],
+        request: str,
+        kind: OperationKind = "tool",
     ) -> Finding:
         """Ask a tool's other side once, when it is its turn.
 
         query: makes the context of the call, then. arguments: the operation's, typed; ``find`` gets those
-        that it has parameters for. request: the operation's fingerprint. Never raises what ``find`` raises.
+        that it has parameters for. request: the operation's fingerprint; kind: part of it. Never raises what
+        ``find`` raises.
         """
         async with self._gates.setdefault(tool.provider, asyncio.Semaphore(AT_ONCE)):
             wait_s = self._not_before.get(tool.provider, 0.0) - clock.monotonic()
             if wait_s > 0:
                 return Finding(answer="no_evidence", detail="it wants to be left alone", wait_s=wait_s)
-            found = await _ask(tool, query(), arguments, request)
+            found = await _ask(tool, query(), arguments, request, kind)
             if found.wait_s is not None:
                 self._not_before[tool.provider] = clock.monotonic() + found.wait_s
             return found
 
 
-async def _ask(tool: ToolSpec, query: ToolCall, arguments: dict[str, Any], request: str) -> Finding:
+async def _ask(
+    tool: ToolSpec, query: ToolCall, arguments: dict[str, Any], request: str, kind: OperationKind
+) -> Finding:
     if tool.find is None or tool.find_signature is None:
         raise ValueError(f"tool {tool.name} has no find")
     given = {name: value for name, value in arguments.items() if name in tool.find_signature.names}
     try:
         async with asyncio.timeout(min(FIND_TIMEOUT_S, tool.timeout_us / 1_000_000)):
             answer = await tool.find(query, **given)
-        return _read(tool, answer, request)
+        return _read(tool, answer, request, kind)
     except InvalidRequest as error:
         return Finding(answer="no_evidence", detail=f"the answer is of no use: {error}"[:MAX_DETAIL])
     except NotSent as error:
@@ -95,7 +104,7 @@ async def _ask(tool: ToolSpec, query: ToolCall, arguments: dict[str, Any], reque
         return Finding(answer="no_evidence", detail=type(error).__name__)
 
 
-def _read(tool: ToolSpec, answer: Any, request: str) -> Finding:
+def _read(tool: ToolSpec, answer: Any, request: str, kind: OperationKind) -> Finding:
     candidates = answer if isinstance(answer, list) else [] if answer is None else [answer]
     if not candidates:
         return Finding(answer="absent")
@@ -106,7 +115,7 @@ def _read(tool: ToolSpec, answer: Any, request: str) -> Finding:
     values.encode(plain, what="the result that find answered")
     if found.arguments is not None:
         made_with = tool.signature.plain(tool.signature.check(found.arguments))
-        if canonical.fingerprint("tool", tool.name, made_with) != request:
+        if canonical.fingerprint(kind, tool.name, made_with) != request:
             return Finding(answer="different", result=plain, detail="made with other arguments")
     return Finding(answer="found", result=plain)
 

@@ -86,8 +86,10 @@ async def held_back(run: Run, operation: Operation, refused: str) -> HeldBack | 
 async def refuse(
     run: Run, operation: Operation, reason: str, message: str, *, code: str = ToolRejected.code
 ) -> HeldBack:
-    """End a call that was not made as refused; one whose earlier attempt is open is left to a person
-    instead."""
+    """End a call that was not made as refused; one whose earlier attempt is open, or that undoes something,
+    is left to a person instead."""
+    if operation.undoes and operation.state != "unknown":
+        await settling.never_sent(run, operation, message)
     if operation.state == "unknown":
         await settling.leave_to_a_person(run, operation, message)
         return HeldBack(why=message, wait_s=None, reason="reconciliation")
@@ -139,21 +141,24 @@ def _record(
         RecordOperation(
             key=operation.key,
             position=operation.position,
-            kind="tool",
+            kind=operation.kind,
             name=operation.tool.name,
             state=state,
             request=operation.request,
             arguments=operation.text,
             result=result,
             error=error,
-            events=(event(kind, operation=operation.key, kind="tool", name=operation.tool.name, **said),),
+            closes=run.has_asked(operation.key),
+            events=(
+                event(kind, operation=operation.key, kind=operation.kind, name=operation.tool.name, **said),
+            ),
         )
     )
     operation.state = state
     run.remember(
         operation.key,
         operation.position,
-        "tool",
+        operation.kind,
         operation.tool.name,
         state,
         operation.request,

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from outlast.core.budget import Usage
+from outlast.core.operation import OperationKind
 from outlast.engine.registry import ToolSpec
 from outlast.engine.series import Series
-from outlast.store.records import BusinessKey
+from outlast.store.records import BusinessKey, OperationRow
 
 
 @dataclass(slots=True)
 class Operation:
     """One call as this run sees it; attempt and turn mirror the row on disk.
 
+    kind: ``tool``, or ``compensation`` for one that undoes another; those are never given up as failed, but
+    left to a person. idempotency_key: what is sent, and asked with; a fork goes on with the key that was sent
+    before. issued: such a call, not yet taken over. counted: it is among the operations that the budget has
+    counted. usage: what its attempts have spent so far.
     earlier_open: an earlier attempt ended as unknown and nothing has said since whether it acted.
     sender_gone: whoever made that attempt cannot send any more. resend: why an unknown may be sent again; put
     on record together with the next intent, never before it. held: times in a row that the call was held
@@ -47,6 +53,16 @@ class Operation:
     ruled: bool = False
     replanned: bool = False
     unasked: int = 0
+    kind: OperationKind = "tool"
+    idempotency_key: str = ""
+    issued: OperationRow | None = None
+    counted: bool = True
+    usage: Usage = field(default_factory=Usage)
+
+    @property
+    def undoes(self) -> bool:
+        """Whether it undoes another operation."""
+        return self.kind == "compensation"
 
 
 def business_key(tool: ToolSpec, plain: dict[str, Any]) -> BusinessKey | None:

@@ -59,6 +59,12 @@ async def record(run: Run, operation: Operation, outcome: Outcome, wait: tuple[s
         case Failed():
             state = "failed" if operation.series.again_at is None else "planned"
             error = _error_text(outcome, None if state == "failed" else operation.series)
+            if state == "failed" and operation.undoes:
+                # What it was to undo still stands: that is for a person, and not over.
+                state = "unknown"
+                error = failure(
+                    "unknown", outcome.reason, reason=outcome.kind, series=operation.series.kept()
+                )
         case Unknown():
             state = "unknown"
             error = failure(
@@ -78,11 +84,12 @@ async def record(run: Run, operation: Operation, outcome: Outcome, wait: tuple[s
         # The body has returned, whatever came of it.
         sender_gone=True,
         wait=wait,
+        usage=values.encode(operation.usage.stored()) if operation.usage else None,
         events=(
             event(
                 f"operation.{word}",
                 operation=operation.key,
-                kind="tool",
+                kind=operation.kind,
                 name=tool.name,
                 attempt=operation.attempt,
                 **({} if isinstance(outcome, Succeeded) else {"reason": outcome.reason}),
@@ -103,7 +110,14 @@ async def record(run: Run, operation: Operation, outcome: Outcome, wait: tuple[s
     operation.state = state
     if state in ("succeeded", "failed"):
         run.remember(
-            operation.key, operation.position, "tool", tool.name, state, operation.request, text, error
+            operation.key,
+            operation.position,
+            operation.kind,
+            tool.name,
+            state,
+            operation.request,
+            text,
+            error,
         )
     telemetry.emit(
         telemetry.OperationEnded(

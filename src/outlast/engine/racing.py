@@ -12,19 +12,21 @@ Failure by failure: a crash before the record is on disk: the branches race agai
 recorded by then stays. The record goes before the losers are cut, so that no wait is on record as lost in a
 race that is not.
 
-Losers are cut: their waits are recorded as failed (``lost_race``), so that nothing wakes the task for them.
+Losers are cut in the turn of the loop in which the first one ends: their waits are recorded as failed
+(``lost_race``), so that nothing wakes the task for them, and a signal that lay there stays for the next wait.
 A call of theirs that is under way goes on, and its outcome is recorded; one that waits for its turn, for a
 person or for another attempt is not made any more. A child task of theirs goes on.
 
-Not covered: a losing branch that swallows its cancellation goes on until its next await of an operation.
+Not covered: a losing branch that swallows its cancellation goes on until its next operation, which is
+refused.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+from asyncio import FIRST_COMPLETED
 from collections.abc import Awaitable
-from contextvars import ContextVar
 from typing import Any, Final
 
 from outlast.core import canonical, values
@@ -40,35 +42,6 @@ LOST: Final = "lost_race"
 NAME: Final = "first"
 CUT_S: Final = 1.0
 """Seconds in which a loser has to end."""
-
-
-class Race:
-    """A race under way. within: the race that it is a part of."""
-
-    __slots__ = ("over", "within")
-
-    def __init__(self, within: Race | None) -> None:
-        self.over = False
-        self.within = within
-
-
-_current: ContextVar[Race | None] = ContextVar("outlast_race", default=None)
-
-
-def racing() -> bool:
-    """Answer whether this code is a branch of a race."""
-    return _current.get() is not None
-
-
-def lost() -> bool:
-    """Answer whether this branch, or one that it is a part of, is in a race that is over: it was cut since
-    another was first."""
-    race = _current.get()
-    while race is not None:
-        if race.over:
-            return True
-        race = race.within
-    return False
 
 
 async def first(run: Run, key: str, branches: tuple[Awaitable[Any], ...]) -> tuple[int, Any]:
@@ -92,43 +65,69 @@ async def first(run: Run, key: str, branches: tuple[Awaitable[Any], ...]) -> tup
 
 async def _again(key: str, winner: int, work: Awaitable[Any]) -> Any:
     """Run the branch that was first, in a task of its own as it had then."""
-    return await asyncio.get_running_loop().create_task(_branch(key, winner, work, None))
 
+    async def branch() -> Any:
+        scopes.enter(scopes.Scope(path=f"{key}/{winner}/", owner=asyncio.current_task()))
+        return await work
 
-async def _branch(key: str, number: int, work: Awaitable[Any], race: Race | None) -> Any:
-    scopes.enter(scopes.Scope(path=f"{key}/{number}/", owner=asyncio.current_task()))
-    if race is not None:
-        _current.set(race)
-    return await work
+    return await asyncio.get_running_loop().create_task(branch())
 
 
 async def _race(run: Run, key: str, request: str, branches: tuple[Awaitable[Any], ...]) -> tuple[int, Any]:
-    race = Race(_current.get())
-    loop = asyncio.get_running_loop()
-    tasks = [loop.create_task(_branch(key, number, work, race)) for number, work in enumerate(branches)]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        run.check()
-        # Of several that ended in one turn of the loop, the first that was named.
-        winner = next(number for number, task in enumerate(tasks) if task.done())
-        result, position = values.encode(winner), run.next_position()
-        run.append(
-            RecordOperation(
-                key=key,
-                position=position,
-                kind="value",
-                name=NAME,
-                state="succeeded",
-                request=request,
-                result=result,
-                events=(event("operation.succeeded", operation=key, kind="value", name=NAME, first=winner),),
-            )
-        )
-        run.remember(key, position, "value", NAME, "succeeded", request, result)
+    race = scopes.Race(scopes.race())
+    winners: list[int] = []
+
+    def ends(number: int) -> None:
+        if race.over or run.sealed:
+            return
+        # In the very turn in which a branch ends, so that no other takes anything after it.
         race.over = True
+        winners.append(number)
+        _record(run, key, request, number)
+
+    async def branch(number: int, work: Awaitable[Any]) -> Any:
+        scopes.enter(scopes.Scope(path=f"{key}/{number}/", owner=asyncio.current_task()))
+        scopes.join(race)
+        try:
+            result = await work
+        except asyncio.CancelledError:
+            raise
+        # Whatever it raises, it is over, and may be first.
+        except BaseException:
+            ends(number)
+            raise
+        ends(number)
+        return result
+
+    loop = asyncio.get_running_loop()
+    tasks = [loop.create_task(branch(number, work)) for number, work in enumerate(branches)]
+    try:
+        while not winners and not all(task.done() for task in tasks):
+            await asyncio.wait([task for task in tasks if not task.done()], return_when=FIRST_COMPLETED)
+            run.check()
     finally:
         await _cut(tasks)
-    return winner, tasks[winner].result()
+    if not winners:
+        # Every branch was cut by its own code.
+        raise asyncio.CancelledError
+    return winners[0], tasks[winners[0]].result()
+
+
+def _record(run: Run, key: str, request: str, winner: int) -> None:
+    result, position = values.encode(winner), run.next_position()
+    run.append(
+        RecordOperation(
+            key=key,
+            position=position,
+            kind="value",
+            name=NAME,
+            state="succeeded",
+            request=request,
+            result=result,
+            events=(event("operation.succeeded", operation=key, kind="value", name=NAME, first=winner),),
+        )
+    )
+    run.remember(key, position, "value", NAME, "succeeded", request, result)
 
 
 async def _cut(tasks: list[asyncio.Task[Any]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from outlast.core import canonical, ids
 from outlast.core.operation import EFFECTS, Effect
@@ -30,7 +30,11 @@ seconds in all."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSpec:
-    """A registered agent. deadline_us bounds a task from its acceptance on; retry re-runs failed attempts."""
+    """A registered agent. deadline_us bounds a task from its acceptance on; retry re-runs failed attempts.
+
+    undoes: a task that fails undoes what it has done first. check: says of a result whether it is what was
+    wanted; check_takes_input: it is given the task's input as well.
+    """
 
     name: str
     version: str
@@ -39,6 +43,9 @@ class AgentSpec:
     signature: Signature
     deadline_us: int | None
     retry: Backoff | None
+    undoes: bool = False
+    check: Callable[..., Any] | None = None
+    check_takes_input: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +93,8 @@ class ToolSpec:
 
     timeout_us bounds one call. key_window_us is how long the other side remembers a key, visible_within_us
     how long an effect may take to be found. provider names whose shared waits it honours. policy says whether
-    a call may be made, under a version that decisions are bound to; target reads what a call is about.
+    a call may be made, under a version that decisions are bound to; target reads what a call is about. undo:
+    the tool that undoes it, as a function or a name; it may be registered later.
     gateway: all that it sends goes through a gateway.
     """
 
@@ -113,6 +121,11 @@ class ToolSpec:
     target: Callable[..., Any] | None = None
     target_signature: Signature | None = None
     gateway: bool = False
+    undo: Callable[..., Any] | str | None = None
+
+
+RESULT: Final = "result"
+"""The parameter by which an undo gets the result of what it undoes."""
 
 
 @dataclass(slots=True)
@@ -122,6 +135,7 @@ class Registry:
     agents: dict[tuple[str, str], AgentSpec] = field(default_factory=dict)
     latest: dict[str, str] = field(default_factory=dict)
     tools: dict[str, ToolSpec] = field(default_factory=dict)
+    _checked: int = 0
 
     def add_agent(self, spec: AgentSpec) -> None:
         """Register an agent version; the last one registered of a name is what new tasks bind to.
@@ -154,6 +168,27 @@ class Registry:
             raise ConfigurationError(f"tool {spec.name}: find must be an async function")
         self.tools[spec.name] = spec
 
+    def tool(self, tool: Any) -> ToolSpec | None:
+        """Answer the spec of what app code holds: the decorated function, or its name."""
+        if isinstance(tool, str):
+            return self.tools.get(tool)
+        return next((spec for spec in self.tools.values() if spec.function is tool), None)
+
+    def undo_of(self, name: str) -> ToolSpec | None:
+        """Answer the tool that undoes a tool, None where nothing does."""
+        spec = self.tools.get(name)
+        return None if spec is None or spec.undo is None else self.tool(spec.undo)
+
+    def check(self) -> None:
+        """Check what can be checked only once everything is registered: that each undo is a tool that can be
+        called with what is known of what it undoes. Raises ConfigurationError."""
+        if self._checked == len(self.tools):
+            return
+        for spec in self.tools.values():
+            if spec.undo is not None:
+                _check_undo(spec, self.tool(spec.undo))
+        self._checked = len(self.tools)
+
     def agent(self, name: str, version: str | None = None) -> AgentSpec:
         """Answer an agent's spec, the latest version by default. Raises AgentNotFound with what is
         registered."""
@@ -164,6 +199,13 @@ class Registry:
             shown = f"{name} version {version}" if version else name
             raise AgentNotFound(f"no agent {shown!r} is registered; registered are: {known}")
         return spec
+
+    def name_of(self, function: Callable[..., Any]) -> str:
+        """Answer the name of a decorated function. Raises ConfigurationError when it is no agent's."""
+        for spec in self.agents.values():
+            if spec.function is function:
+                return spec.name
+        raise ConfigurationError(f"{function!r} is not an agent of this app; register it with @app.agent")
 
     def serves(self) -> tuple[Serves, ...]:
         """Answer the agent versions that a worker can run, whatever pool their tasks stand in.
@@ -182,4 +224,22 @@ class Registry:
                 "agents": sorted([name, version, spec.pool] for (name, version), spec in self.agents.items()),
                 "tools": sorted([t.name, t.version, t.effect, t.timeout_us] for t in self.tools.values()),
             }
+        )
+
+
+def _check_undo(spec: ToolSpec, undo: ToolSpec | None) -> None:
+    what = spec.undo if isinstance(spec.undo, str) else getattr(spec.undo, "__name__", repr(spec.undo))
+    if undo is None:
+        raise ConfigurationError(
+            f"tool {spec.name}: its undo {what!r} is not a tool of this app; register it with"
+            " @app.tool(effect=…)"
+        )
+    if undo is spec:
+        raise ConfigurationError(f"tool {spec.name} cannot undo itself")
+    known = {*spec.signature.names, RESULT}
+    strangers = [name for name in undo.signature.names if name not in known]
+    if strangers:
+        raise ConfigurationError(
+            f"tool {spec.name}: its undo {undo.name} has the parameter {strangers[0]!r}; it can take the"
+            f" parameters of {spec.name} and {RESULT!r} only"
         )

@@ -28,14 +28,14 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeVar
 
 from outlast import clock, probes, telemetry
 from outlast.core import retry, values
 from outlast.core.operation import OperationKind, OperationState
 from outlast.core.transitions import WAITING_REASONS
-from outlast.engine import scopes
+from outlast.engine import mismatch, scopes
 from outlast.engine.finding import Inquiries
 from outlast.engine.inbox import Inbox
 from outlast.engine.journal import Journal
@@ -43,6 +43,7 @@ from outlast.engine.limits import Limits
 from outlast.engine.registry import AgentSpec, Registry
 from outlast.engine.session import Session
 from outlast.engine.settings import WorkerSettings
+from outlast.engine.spending import Spending
 from outlast.engine.wording import event, failure, text_of
 from outlast.errors import (
     DeadlineExceeded,
@@ -62,6 +63,7 @@ from outlast.store.records import (
     Evidence,
     Loaded,
     OperationRow,
+    TaskRef,
 )
 from outlast.tools.passing import Pass
 
@@ -77,8 +79,6 @@ LEAST_S = 0.25
 """What agent code that was cancelled gets after the grace time, to unwind."""
 CALM_TURNS = 16
 """Turns of the loop in which nothing may happen before a task suspends, however short it lingers."""
-NEVER_US = 36_500 * 86_400_000_000
-"""A hundred years: a wait that only news can end."""
 
 
 class Outpaced(Exception):
@@ -201,6 +201,18 @@ class Run:
         self.waits: dict[str, Wait] = {}
         self.facts = claimed.facts
         """How far the run has heard what was posted for its task; a suspension says so."""
+        self.issued = {row.key: row for row in loaded.issued}
+        """Calls that the task which it was forked from has made behind the fork."""
+        self.spending = Spending(loaded.budget, loaded.depth, loaded.operations)
+        self.instead: Callable[[], Awaitable[EndAttempt]] | None = None
+        """What is done in place of the agent's function, such as undoing; answers how the attempt ends."""
+        self.conclude: Callable[[EndAttempt], Awaitable[EndAttempt]] | None = None
+        """Has the last word on how an attempt ends, once its calls have ended."""
+        self.judge: Callable[[dict[str, Any], Any], Awaitable[tuple[str, str, str, str] | None]] | None = None
+        """Asked for a verdict on a result, with the typed input, before a success is recorded."""
+        self.cancel_heard = False
+        self.undoing = False
+        """Whether nothing is left but to undo: a cancel cuts that no more."""
         self.approvals: dict[tuple[str, int], ApprovalRow] = {
             (row.key, row.number): row for row in loaded.approvals
         }
@@ -247,11 +259,16 @@ class Run:
                 f"task {self.task}: the lease of epoch {self.epoch} can no longer be trusted; not sent"
             )
 
-    def check(self) -> None:
-        """Pass a boundary: raise CancelledError when the run is sealed or the worker drains."""
+    def check(self, *, waits: bool = False) -> None:
+        """Pass a boundary: raise CancelledError when the run is sealed, the worker drains, or this branch
+        has lost its race.
+
+        waits: of something that begins to wait; a loser's may be on record, and is recorded as lost when it
+        is cut.
+        """
         if self.host.draining and self.interruption is None:
             self.interrupt("drained", "the worker is stopping")
-        if self.sealed:
+        if self.sealed or (not waits and scopes.lost()):
             raise asyncio.CancelledError
         self.touched = clock.monotonic()
 
@@ -302,6 +319,10 @@ class Run:
         """Put a line into the task's stream."""
         self.append(AppendEvents(events=(event("log", level=level, message=message),)))
 
+    def meet(self, key: str, kind: OperationKind, name: str, row: OperationRow | None) -> None:
+        """Note that the agent's code asks for an operation; for rehearsals, which go no further than the
+        journal."""
+
     # -- what is posted from outside ------------------------------------------------------------------------
 
     async def hear(self, news: News) -> None:
@@ -309,12 +330,15 @@ class Run:
         if self.ended or self.interruption == "lost":
             return
         if news.cancelling:
-            self.interrupt("cancelled", "a cancel stands")
-            return
+            self.cancel_heard = True
+            if not self.undoing:
+                self.interrupt("cancelled", "a cancel stands")
+                return
         if news.facts <= self.facts:
             return
         await self.read_inbox()
-        if self._reads:
+        # Questions may be those of an earlier attempt, which came with the journal.
+        if self.approvals or self._reads:
             await self.read_approvals()
         # Only now: a suspension before this would not have seen what was posted.
         self.facts = max(self.facts, news.facts)
@@ -334,6 +358,10 @@ class Run:
         if number > self._read:
             self._read = number
             self.approvals = {(row.key, row.number): row for row in rows}
+
+    def has_asked(self, key: str) -> bool:
+        """Answer whether people have been asked about an operation."""
+        return any(of == key for of, _ in self.approvals)
 
     async def wait_for_news(
         self, key: str, wait: Wait, seconds: float | None, *, since: int | None = None
@@ -504,7 +532,7 @@ class Run:
 
     def own(self, key: str, work: Coroutine[Any, Any, Any]) -> None:
         """Run an operation in a task of its own, which a cancelled caller does not cut."""
-        task = asyncio.get_running_loop().create_task(work)
+        task = asyncio.get_running_loop().create_task(work, context=scopes.outside_races())
         self.open[key] = task
         task.add_done_callback(lambda done: self._closed(key, done))
 
@@ -544,13 +572,23 @@ class Run:
         scopes.enter(scopes.Scope(path="", owner=self._main))
         ending: EndAttempt | None = None
         try:
-            arguments = self.spec.signature.check(values.decode(self.loaded.input))
+            arguments = {}
+            if self.instead is None:
+                arguments = self.spec.signature.check(values.decode(self.loaded.input))
             self._arm_deadline()
             # A process that stood still since the claim may have lost the task: not one step of it begins.
             await self.host.session.trust()
             self.check()
-            result = await self.spec.function(context, **arguments)
-            ending = self._success(result)
+            if self.instead is not None:
+                ending = await self.instead()
+            else:
+                result = await self.spec.function(context, **arguments)
+                ending = self._success(result)
+                if ending.attempt_end == "succeeded" and self.judge is not None:
+                    # The work is done: neither a cancel nor its deadline cuts the look at it.
+                    self.returned = True
+                    judged = await self.judge(arguments, values.decode(ending.result or "null"))
+                    ending = replace(ending, judged=judged)
         except asyncio.CancelledError:
             ending = self._failed("cancelled_inside", "the agent's own code cancelled it", retryable=False)
         except OperationError as error:
@@ -611,7 +649,9 @@ class Run:
         if self.interruption == "lost":
             return
         if ending is None or self.interruption is not None:
-            ending = self._interrupted()
+            ending = await self._interrupted()
+        if self.conclude is not None:
+            ending = await self.conclude(ending)
         probes.reach("worker.before_end")
         if self.returned:
             self.leaving = True
@@ -619,32 +659,29 @@ class Run:
         try:
             await self._end(ending)
         except BatchRejected as error:
-            await self._end(self._failed("result_unstorable", text_of(error), retryable=False))
+            ending = self._failed("result_unstorable", text_of(error), retryable=False)
+            await self._end(ending if self.conclude is None else await self.conclude(ending))
         probes.reach("worker.after_end")
 
-    def _interrupted(self) -> EndAttempt:
+    async def _interrupted(self) -> EndAttempt:
         match self.interruption:
-            case "drained" | "outpaced":
+            case "drained" | "outpaced" | "cancelled":
+                # With a cancel standing the store makes cancelled of it, for the reason that is on record
+                # there; or, where what was done is to be undone first, hands it out again for that.
                 return EndAttempt(attempt_end="released", task_state="queued", facts=self.facts)
             case "expired":
                 return self._failed(DeadlineExceeded.code, self.detail, retryable=False)
-            case "cancelled":
-                # The reason is on record with the cancel, and the store says it.
-                return EndAttempt(
-                    attempt_end="cancelled",
-                    task_state="cancelled",
-                    facts=self.facts,
-                    error=failure("cancelled", self.detail),
-                )
             case "mismatched":
+                store, ref = self.host.store, TaskRef(tenant=self.tenant, task=self.task)
+                pause_s = await self.host.insist(lambda: mismatch.pause_s(store, ref))
                 return EndAttempt(
                     attempt_end="suspended",
                     task_state="waiting",
                     reason="operator",
                     facts=self.facts,
                     # Not by the timers of its operations: it would come to the same end again and again.
-                    wake_in_us=NEVER_US,
-                    events=(event("log", level="error", message=self.detail),),
+                    wake_in_us=int(pause_s * 1_000_000),
+                    events=(mismatch.noted(self.detail),),
                 )
             case _:
                 return self._failed("journal_rejected", self.detail, retryable=False)
@@ -707,7 +744,7 @@ class Run:
                 task=self.task,
                 epoch=self.epoch,
                 agent=self.spec.name,
-                end=ending.attempt_end,
+                end="cancelled" if self.interruption == "cancelled" else ending.attempt_end,
                 detail=ending.reason or "",
             )
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from contextvars import ContextVar
+from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,6 +70,51 @@ class Inside:
 
     def __exit__(self, *_: object) -> None:
         _current.reset(self._token)
+
+
+class Race:
+    """A race between branches; a branch is told by its context that the race is over. within: the race that
+    it is a part of."""
+
+    __slots__ = ("over", "within")
+
+    def __init__(self, within: Race | None) -> None:
+        self.over = False
+        self.within = within
+
+
+_race: ContextVar[Race | None] = ContextVar("outlast_race", default=None)
+
+
+def race() -> Race | None:
+    """Answer the race that this code is a branch of."""
+    return _race.get()
+
+
+def join(race: Race) -> None:
+    """Make this asyncio task, and what is made from it, a branch of a race."""
+    _race.set(race)
+
+
+def outside_races() -> Context | None:
+    """Answer a context for work that several branches may wait for: this one, without its race; None for
+    this one as it is."""
+    if _race.get() is None:
+        return None
+    context = copy_context()
+    context.run(_race.set, None)
+    return context
+
+
+def lost() -> bool:
+    """Answer whether this branch, or one that it is a part of, is in a race that is over: another was
+    first."""
+    race = _race.get()
+    while race is not None:
+        if race.over:
+            return True
+        race = race.within
+    return False
 
 
 def take(name: str, key: str | None) -> str:

@@ -20,24 +20,30 @@ from __future__ import annotations
 from typing import Any, Final
 
 from outlast import clock, probes, telemetry
-from outlast.core import ids, values
+from outlast.core import values
 from outlast.core.operation import AFTER_UNKNOWN
 from outlast.core.outcome import Failed, Succeeded
 from outlast.core.settle import Plan, plan
 from outlast.engine import facts, finding
 from outlast.engine.operation import Operation
-from outlast.engine.run import Outpaced, Run
+from outlast.engine.run import Outpaced, Run, Wait
 from outlast.engine.wording import event, failure
 from outlast.errors import ToolFailed
 from outlast.store.reconciling import OpenState, Postponement
 from outlast.store.records import (
+    AdoptIssued,
     NewEvent,
     Note,
     RecordOperation,
     RecordOutcome,
     TakeTurn,
 )
+from outlast.store.rows import OperationFilter
 from outlast.tools.call import ToolCall
+
+
+class LeftToAPerson(Exception):
+    """An operation is in the reconciliation queue, and only a person can settle it."""
 
 
 class _Sign:
@@ -131,7 +137,7 @@ async def _take_turn(run: Run, operation: Operation) -> None:
             event(
                 "operation.unknown",
                 operation=operation.key,
-                kind="tool",
+                kind=operation.kind,
                 name=operation.tool.name,
                 attempt=operation.attempt,
                 reason="its worker was lost" if operation.epoch != run.epoch else reason,
@@ -157,7 +163,7 @@ async def _ask(
     def query() -> ToolCall:
         probes.reach("settle.before_find")
         return ToolCall(
-            idempotency_key=ids.operation_id(run.task, operation.key),
+            idempotency_key=operation.idempotency_key,
             task=run.task,
             tenant=run.tenant,
             epoch=run.epoch,
@@ -170,7 +176,7 @@ async def _ask(
         )
 
     asked_at = run.host.session.database_now()
-    found = await run.host.inquiries.ask(tool, query, operation.arguments, operation.request)
+    found = await run.host.inquiries.ask(tool, query, operation.arguments, operation.request, operation.kind)
     probes.reach("settle.after_find")
     run.append(
         Note(
@@ -225,7 +231,7 @@ def _settled(operation: Operation, verdict: str) -> NewEvent:
     return event(
         "operation.settled",
         operation=operation.key,
-        kind="tool",
+        kind=operation.kind,
         name=operation.tool.name,
         verdict=verdict,
         by="worker",
@@ -287,7 +293,7 @@ def resent(operation: Operation, why: str) -> NewEvent:
     return event(
         "operation.retrying",
         operation=operation.key,
-        kind="tool",
+        kind=operation.kind,
         name=operation.tool.name,
         attempt=operation.attempt,
         reason=f"unknown; {why}",
@@ -301,6 +307,51 @@ async def moved_on(run: Run, operation: Operation) -> bool:
     return place is None or place.resend
 
 
+async def until_asked(run: Run, operation: Operation) -> None:
+    """Wait until an unknown can be asked about again; the task may suspend meanwhile, and the settler asks.
+
+    Raises LeftToAPerson where nobody but a person can settle it, Outpaced when somebody has.
+    """
+    place = await _place(run, operation)
+    if place is None or place.resend:
+        return
+    if place.ask_at is None:
+        raise LeftToAPerson(place.why)
+    left_s = max(0.05, (place.ask_at - run.host.session.database_now()) / 1_000_000)
+    run.active -= 1
+    try:
+        due = clock.monotonic() + left_s
+        # Not by the settlement alone: what the settler leaves to a person wakes nobody.
+        await run.wait_for_news(operation.key, Wait(reason="reconciliation", due=due, stored=False), left_s)
+    finally:
+        run.active += 1
+    run.check()
+
+
+async def take_over(run: Run, operation: Operation) -> None:
+    """Take a call over that the task which this one was forked from has made: unknown, under the key that was
+    sent, until evidence says what it has done. Raises LeaseLost, Outpaced."""
+    key, name, issued = operation.key, operation.tool.name, operation.issued
+    assert issued is not None
+    operation.issued = None
+    said = {"operation": key, "kind": operation.kind, "name": name, "attempt": issued.attempt}
+    reason = "made by the task that this one was forked from"
+    await run.commit(
+        AdoptIssued(
+            key=key, position=operation.position, events=(event("operation.unknown", **said, reason=reason),)
+        )
+    )
+    query = OperationFilter(tenant=run.tenant, task=run.task, key=key, limit=1)
+    rows = await run.host.insist(lambda: run.host.store.list_operations(query))
+    if not rows or rows[0].state != "unknown":
+        raise Outpaced(f"operation {key} was settled by somebody else")
+    row = rows[0]
+    operation.state, operation.epoch = "unknown", row.epoch
+    operation.attempt, operation.turn = row.attempt, row.turn
+    operation.first_intent_at, operation.deadline_at = row.first_intent_at, row.deadline_at
+    operation.idempotency_key = row.idempotency_key or operation.idempotency_key
+
+
 async def never_sent(run: Run, operation: Operation, reason: str) -> None:
     """Put a call that was not made into the reconciliation queue, for a person to say what it is.
 
@@ -310,7 +361,7 @@ async def never_sent(run: Run, operation: Operation, reason: str) -> None:
         RecordOperation(
             key=operation.key,
             position=operation.position,
-            kind="tool",
+            kind=operation.kind,
             name=operation.tool.name,
             state="running",
             request=operation.request,
@@ -341,7 +392,7 @@ async def _outcome(run: Run, operation: Operation, record: RecordOutcome) -> Non
         run.remember(
             operation.key,
             operation.position,
-            "tool",
+            operation.kind,
             operation.tool.name,
             record.state,
             operation.request,

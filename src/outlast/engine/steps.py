@@ -24,17 +24,21 @@ from pydantic import TypeAdapter
 
 from outlast import clock
 from outlast.core import canonical, values
-from outlast.engine import scopes
+from outlast.core.budget import Passed
+from outlast.core.operation import OperationKind
+from outlast.engine import mismatch, scopes
 from outlast.engine.processes import StepRaised
 from outlast.engine.run import Run
 from outlast.engine.wording import event, failure, text_of
 from outlast.errors import (
     AmbiguousOperation,
+    BudgetExceeded,
     DeadlineExceeded,
     InvalidRequest,
     OperationConflict,
     OperationError,
     ResultUnstorable,
+    SessionTaken,
     StepFailed,
     ToolFailed,
 )
@@ -87,11 +91,19 @@ def _restore(function: Callable[..., Any], result: Any) -> Any:
 
 
 def known(
-    run: Run, key: str, kind: str, name: str, request: str, *, replans: bool = False
+    run: Run,
+    key: str,
+    kind: OperationKind,
+    name: str,
+    request: str,
+    asked: Any = None,
+    *,
+    replans: bool = False,
 ) -> OperationRow | None:
     """Answer what is on record under a key, and bind the key to this request for this attempt.
 
-    replans: whether a call that was planned, and never sent, may be another one by now.
+    asked: the plain arguments of the request, where at hand, to say what differs. replans: whether a call
+    that was planned, and never sent, may be another one by now.
 
     Raises OperationConflict when this attempt used the key for another request before: then the agent's code
     is wrong in itself, and every replay says so. When it is the journal that holds another request, the task
@@ -107,12 +119,9 @@ def known(
     planned = replans and row is not None and row.kind == kind and _never_sent(row)
     if row is None or planned or (row.request == request and row.kind == kind and row.name == name):
         run.bound[key] = request
+        run.meet(key, kind, name, row)
         return row
-    run.interrupt(
-        "mismatched",
-        f"operation {row.key}: the journal holds {row.kind} {row.name} ({row.request}), the code asks for"
-        f" {kind} {name} ({request}); the agent's code changed, or it is not repeatable",
-    )
+    run.interrupt("mismatched", mismatch.difference(row, kind, name, asked))
     raise asyncio.CancelledError
 
 
@@ -129,8 +138,10 @@ def recorded(run: Run, row: OperationRow) -> Any:
     kinds = {kind.code: kind for kind in OperationError.__subclasses__()}
     if code == DeadlineExceeded.code:
         raise DeadlineExceeded(message)
+    if code == SessionTaken.code:
+        raise SessionTaken(message)
     # A person's word that it did not happen has a code of its own; to the agent the call failed.
-    kind = kinds.get(code, ToolFailed if row.kind == "tool" else OperationError)
+    kind = kinds.get(code, ToolFailed if row.kind in ("tool", "compensation") else OperationError)
     raise kind(
         message,
         operation=f"{run.task}:{row.key}",
@@ -166,8 +177,10 @@ async def step(
     args: tuple[Any, ...],
     named: dict[str, Any],
     timeout_s: float | None,
+    *,
+    free: bool = False,
 ) -> Any:
-    """Run a step, or answer it from the journal."""
+    """Run a step, or answer it from the journal. free: whatever the task's budget says."""
     run.check()
     request = request_of(name, args, named)
     row = known(run, key, "step", name, request)
@@ -175,9 +188,12 @@ async def step(
         return _restore(function, recorded(run, row))
     if key in run.stepping:
         raise under_way(key)
+    position = row.position if row is not None else run.next_position()
+    held = None if free else run.spending.begin(counted=row is not None)
+    if held is not None:
+        over_budget(run, key, position, "step", name, request, held)
     run.stepping.add(key)
     run.active += 1
-    position = row.position if row is not None else run.next_position()
     limit = None if timeout_s is None else run.host.limits.within(timeout_s)
     try:
         await run.host.journal.room()
@@ -268,6 +284,36 @@ def _fail(
     run.remember(key, position, "step", name, "failed", request, None, record.error)
     recorded(run, run.rows[key])
     raise AssertionError("unreachable")
+
+
+def over_budget(
+    run: Run, key: str, position: int, kind: OperationKind, name: str, request: str, held: Passed
+) -> NoReturn:
+    """Record that the task's budget holds an operation back, and raise BudgetExceeded, now as on every
+    replay."""
+    refuse_for_budget(run, key, position, kind, name, request, held)
+    recorded(run, run.rows[key])
+    raise AssertionError("unreachable")
+
+
+def refuse_for_budget(
+    run: Run, key: str, position: int, kind: OperationKind, name: str, request: str, held: Passed
+) -> None:
+    """Record that the task's budget holds an operation back; nothing of it was begun."""
+    error = failure(BudgetExceeded.code, held.message, reason=held.bound, retryable=False)
+    run.append(
+        RecordOperation(
+            key=key,
+            position=position,
+            kind=kind,
+            name=name,
+            state="failed",
+            request=request,
+            error=error,
+            events=(event("operation.failed", operation=key, kind=kind, name=name, reason=held.bound),),
+        )
+    )
+    run.remember(key, position, kind, name, "failed", request, None, error)
 
 
 def reading(run: Run, key: str, name: str, make: Callable[[], Any]) -> Any:

@@ -32,7 +32,7 @@ from typing import Any, NoReturn
 from outlast import clock, probes
 from outlast.core import canonical, values
 from outlast.core.operation import OperationKind, OperationState
-from outlast.engine import racing
+from outlast.engine import racing, scopes
 from outlast.engine.inbox import Ear
 from outlast.engine.run import Run, Wait
 from outlast.engine.steps import known, recorded, under_way
@@ -108,7 +108,7 @@ async def on_disk(run: Run, entry: RecordOperation) -> None:
 
 async def sleep(run: Run, key: str, due_in_us: int | None, due_at: int | None) -> None:
     """Wait for a recorded timer; long ones give up the slot and the lease."""
-    run.check()
+    run.check(waits=True)
     request = canonical.fingerprint(
         "timer", "sleep", {"in": due_in_us, "at": None if due_at is None else str(due_at)}
     )
@@ -130,13 +130,13 @@ async def sleep(run: Run, key: str, due_in_us: int | None, due_at: int | None) -
     run.begin_wait(key, Wait(reason="timer", due=clock.monotonic() + left, stored=True))
     try:
         await asyncio.sleep(left)
+        run.check()
     except asyncio.CancelledError:
-        if racing.lost() and not run.sealed:
+        if scopes.lost() and not run.sealed:
             waiting.lose(run)
         raise
     finally:
         run.end_wait(key)
-    run.check()
     waiting.record(run, "succeeded")
 
 
@@ -149,7 +149,7 @@ def _waiting(
 
 async def wait(run: Run, key: str, name: str, timeout_us: int | None) -> Any:
     """Wait for a signal of a name and answer its data, or answer it from the journal."""
-    run.check()
+    run.check(waits=True)
     # How long it may take is no part of what is asked for: the first record says, whatever the code says
     # since.
     request = canonical.fingerprint("signal", name, {})
@@ -206,7 +206,7 @@ async def _listen(
         taken = True
         return _take(run, waiting, row)
     except asyncio.CancelledError:
-        if racing.lost() and not run.sealed:
+        if scopes.lost() and not run.sealed:
             waiting.lose(run)
         raise
     finally:
@@ -324,7 +324,7 @@ class Callback:
 
     async def _wait(self) -> Any:
         run, key = self._run, self._key
-        run.check()
+        run.check(waits=True)
         row = run.rows.get(key)
         if row is not None and row.state in ("succeeded", "failed"):
             return recorded(run, row)

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from outlast.engine import racing
+from outlast.engine import scopes
 from outlast.engine.run import Run
 
 _WAIT = "_wait.<locals>._on_completion"
@@ -22,14 +22,14 @@ async def watched(run: Run, name: str, work: Coroutine[Any, Any, Any]) -> Any:
     try:
         return await work
     except asyncio.CancelledError:
-        if not run.sealed and not racing.lost():
+        if not run.sealed and not scopes.lost():
             run.host.warn_once(
                 f"{run.spec.name}: {name} was cut by the agent's own code, as by asyncio.timeout",
                 "a replay may come out differently: use timeout= of the wait, or task.first()",
             )
         raise
     finally:
-        if not racing.racing() and _waited_for():
+        if scopes.race() is None and _waited_for():
             run.host.warn_once(
                 f"{run.spec.name}: {name} was awaited by asyncio.wait, which does not record what was first",
                 "a replay may come out differently: use task.first(), or task.gather()",

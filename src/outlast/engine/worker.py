@@ -25,11 +25,12 @@ import orjson
 
 from outlast import clock, probes, telemetry
 from outlast.core import values
+from outlast.engine import acceptance, undoing
 from outlast.engine.children import Nursery
 from outlast.engine.context import TaskContext, tool_spec_of
 from outlast.engine.finding import Inquiries
 from outlast.engine.hearing import Hearing
-from outlast.engine.housekeeping import sweeper
+from outlast.engine.housekeeping import schedules, sweeper
 from outlast.engine.housekeeping.delivering import keep_delivering
 from outlast.engine.housekeeping.settler import Settler
 from outlast.engine.journal import Journal
@@ -70,6 +71,7 @@ class Worker:
         callback: Callable[[str, str, str, bool], CallbackPlace] | None = None,
         gateway: GatewayPlace | None = None,
     ) -> None:
+        registry.check()
         self.settings = settings or WorkerSettings()
         self.registry = registry
         self.store = store
@@ -234,6 +236,7 @@ class Worker:
             duties.append(asyncio.create_task(Settler(self).keep()))
             duties.append(asyncio.create_task(Hearing(self).keep()))
             duties.append(asyncio.create_task(keep_delivering(self.store, self.settings)))
+            duties.append(asyncio.create_task(schedules.keep_firing(self.store, self.settings)))
             claiming = asyncio.create_task(self._claim(pools, serves))
             duties.append(claiming)
             done, _ = await asyncio.wait({*duties, journal}, return_when=asyncio.FIRST_COMPLETED)
@@ -342,6 +345,8 @@ class Worker:
         run = Run(self, claimed, loaded, spec)
         run.session_id = session
         probes.reach("worker.loaded")
+        undoing.prepare(run)
+        acceptance.prepare(run)
         context = TaskContext(run, self._spec_of)
         task = asyncio.get_running_loop().create_task(run.execute(context))
         self.runs[run] = task

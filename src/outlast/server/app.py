@@ -14,7 +14,18 @@ from outlast.server import problem
 from outlast.server.auth import SCHEME, Keys
 from outlast.server.closing import Closing
 from outlast.server.reading import BodyLimit
-from outlast.server.routes import approvals, callbacks, control, health, links, operations, rules, tasks
+from outlast.server.routes import (
+    approvals,
+    callbacks,
+    changing,
+    control,
+    health,
+    links,
+    operations,
+    rules,
+    schedules,
+    tasks,
+)
 from outlast.settings import Settings
 
 PROBLEM_SCHEMA: dict[str, Any] = {
@@ -88,11 +99,13 @@ def create_app(
     problem.install(api)
     v1 = APIRouter(prefix="/v1")
     v1.include_router(tasks.router)
+    v1.include_router(changing.router)
     v1.include_router(operations.router)
     v1.include_router(approvals.router)
     v1.include_router(rules.router)
     v1.include_router(control.router)
     v1.include_router(callbacks.router)
+    v1.include_router(schedules.router)
     api.include_router(v1)
     api.include_router(links.router)
     api.include_router(health.router)

@@ -36,7 +36,9 @@ ADMIN: Final = "admin"
 SUBMIT: Final = ("submitter", "operator")
 """Who may give tasks something to do: submit them, send them signals."""
 OPERATE: Final = ("operator",)
-"""Who may steer: cancel, settle, pause, set rules."""
+"""Who may steer: cancel, try again, fork, adopt, settle, pause, set rules."""
+JUDGE: Final = ("approver", "operator")
+"""Who may judge finished work."""
 _ROLE: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 

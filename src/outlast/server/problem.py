@@ -22,8 +22,10 @@ from outlast.errors import (
     InvalidRequest,
     InvalidToken,
     OutlastError,
+    ScheduleConflict,
     SettlementConflict,
     TaskEnded,
+    TaskNotEnded,
     Unavailable,
     Unserializable,
     ValueTooLarge,
@@ -53,6 +55,7 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "invalid_input": (422, "The input does not fit"),
     "unserializable": (422, "A value has no JSON form"),
     "value_too_large": (422, "A value is too large"),
+    "invalid_schedule": (422, "The schedule makes no sense"),
     "agent_not_found": (422, "There is no such agent"),
     "idempotency_conflict": (422, "The idempotency key was used for another request"),
     "signal_conflict": (422, "The signal's key was used for other data"),
@@ -61,15 +64,24 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "approval_not_found": (404, "There is no such approval"),
     "rule_not_found": (404, "There is no such rule"),
     "invalid_token": (404, "It leads nowhere, or not any more"),
+    "schedule_not_found": (404, "There is no such schedule"),
+    "schedule_conflict": (412, "The schedule is another revision than was seen"),
     "conflict": (409, "It disagrees with what is recorded"),
     "operation_conflict": (409, "The operation is recorded with other arguments"),
     "settlement_conflict": (409, "The operation is not open to this settlement"),
     "approval_conflict": (409, "The approval cannot be decided any more"),
     "fingerprint_mismatch": (409, "The approval asks about something else than was seen"),
     "task_ended": (409, "The task has ended"),
+    "task_not_ended": (409, "The task lives, or has succeeded"),
+    "effects_undone": (409, "What the task has done was undone"),
+    "unsettled_prefix": (409, "What comes before has not ended"),
+    "version_in_use": (409, "The task runs, or went on"),
+    "acceptance_conflict": (409, "The work was judged since"),
+    "session_taken": (409, "Another task holds the outside session"),
     "approval_denied": (409, "Policy or a person said no"),
     "approval_expired": (409, "Nobody decided in time"),
     "wait_timeout": (409, "It did not come in time"),
+    "budget_exceeded": (409, "The task has spent what it may"),
     "child_failed": (409, "The child task failed"),
     "child_cancelled": (409, "The child task was cancelled"),
     "lease_lost": (409, "The lease is no longer held"),
@@ -164,10 +176,12 @@ def _of_outlast(_: Request, error: Exception) -> Response:
         ]
     elif isinstance(error, InvalidRequest) and error.pointer:
         members["errors"] = [{"pointer": error.pointer, "detail": str(error)}]
-    if isinstance(error, SettlementConflict | ApprovalConflict | TaskEnded):
+    if isinstance(error, SettlementConflict | ApprovalConflict | TaskEnded | TaskNotEnded):
         members["state"] = error.state
     if isinstance(error, FingerprintMismatch):
         members["current"] = error.current
+    if isinstance(error, ScheduleConflict):
+        members["revision"] = error.revision
     # A token that was guessed, altered or too old: which of it is nobody's business.
     detail = "there is nothing here, or not any more" if isinstance(error, InvalidToken) else str(error)
     return problem(code, detail, headers=headers, **members)

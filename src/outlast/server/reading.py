@@ -191,6 +191,7 @@ def _float(text: str) -> float:
 
 _WAIT: Final = re.compile(r"\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?:;.*)?", re.IGNORECASE)
 _SF_STRING: Final = re.compile(r'"((?:[\x20-\x21\x23-\x5b\x5d-\x7e]|\\["\\])*)"')
+_REVISION: Final = re.compile(r'"(\d{1,18})"')
 _TRACEPARENT: Final = re.compile(
     r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(?:-.*)?"
 )
@@ -246,6 +247,28 @@ def etag_matches(request: Request, etag: str) -> bool:
             if tag.strip() == "*" or tag.strip().removeprefix("W/") == etag.removeprefix("W/"):
                 return True
     return False
+
+
+def revision_tag(revision: int) -> str:
+    """Write a revision as a strong entity tag."""
+    return f'"{revision}"'
+
+
+def expected_revision(request: Request) -> int | None:
+    """Read which revision a change was asked for (RFC 9110): that of ``If-Match``, 0 for what must be new
+    (``If-None-Match: *``), None where nothing is said.
+
+    Raises Refused (400) for a header that names no revision of ours, or several.
+    """
+    matches = request.headers.getlist("if-match")
+    others = request.headers.getlist("if-none-match")
+    if not matches and not others:
+        return None
+    if [tag.strip() for tag in others] == ["*"] and not matches:
+        return 0
+    if len(matches) == 1 and not others and (found := _REVISION.fullmatch(matches[0].strip())):
+        return int(found[1])
+    raise Refused("bad_request", 'send If-Match: "<revision>", or If-None-Match: * for what must be new')
 
 
 def wants_json(request: Request) -> bool:

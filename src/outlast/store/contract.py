@@ -19,6 +19,21 @@ from outlast.store.approving import (
     Rules,
     VoteRow,
 )
+from outlast.store.changing import (
+    Acceptance,
+    AcceptanceRow,
+    Accepted,
+    Adopt,
+    Adopted,
+    Fork,
+    Forked,
+    OutsideEvent,
+    OutsidePosted,
+    OutsideRow,
+    Retried,
+    Retry,
+    VersionRow,
+)
 from outlast.store.passing import Passage
 from outlast.store.posting import (
     Cancel,
@@ -70,6 +85,17 @@ from outlast.store.rows import (
     Publication,
     TaskFilter,
     TaskRow,
+)
+from outlast.store.scheduling import (
+    DueRequest,
+    DueSchedules,
+    Fired,
+    Firing,
+    PutSchedule,
+    SchedulePut,
+    ScheduleRow,
+    ScheduleSet,
+    SetSchedule,
 )
 
 SCHEMA_VERSION = 1
@@ -270,6 +296,46 @@ class Store(Protocol):
         """
         ...
 
+    async def retry(self, requests: Sequence[Retry], *, now: int | None = None) -> list[Retried]:
+        """Open the next round of failed or cancelled tasks: queued, round + 1, marks and old deadline gone,
+        the named failed operations planned again (attempt and turn stand), event ``task.retried``, an audit
+        row.
+
+        The stream goes on with higher numbers. Lock, then look. Repeated, it answers ``not_ended``.
+        """
+        ...
+
+    async def fork(self, requests: Sequence[Fork], *, now: int | None = None) -> list[Forked]:
+        """Make new tasks from prefixes of journals; a task is copied whole or not at all.
+
+        Copied: input, user, pool, priority, budget, and the operations placed before ``before`` with results,
+        keys and times; each of them has to have ended. What lies behind and ever had an intent is kept as
+        ``issued`` with the key that was sent, so that the fork does not act twice. Event ``task.submitted``
+        with ``forked_from``; audit rows for both. Idempotent by the new id.
+        """
+        ...
+
+    async def adopt(self, requests: Sequence[Adopt], *, now: int | None = None) -> list[Adopted]:
+        """Bind queued or waiting tasks to another version, by compare-and-set; they are queued in its lane
+        (event ``task.adopted``, audit row), and so a task that waits for an operator goes on."""
+        ...
+
+    async def wake(self, ref: TaskRef, by: str, reason: str, *, now: int | None = None) -> bool:
+        """Let a task that waits for an operator try again; answers whether it did wait so. Audited."""
+        ...
+
+    async def accept(self, verdicts: Sequence[Acceptance], *, now: int | None = None) -> list[Accepted]:
+        """Record verdicts on the work of tasks that succeeded, by compare-and-set on how many there are.
+        Event ``task.accepted`` or ``task.rejected``; audited."""
+        ...
+
+    async def post_outside(
+        self, events: Sequence[OutsideEvent], *, now: int | None = None
+    ) -> list[OutsidePosted]:
+        """Bring events of outside sessions to the tasks that hold them, as signals ``outside:<provider>``
+        under the key ``<session>/<run>/<event>``. Idempotent by that key."""
+        ...
+
     async def put_rule(self, rule: Rule, *, now: int | None = None) -> int:
         """Let a standing rule stand from the next intent on; answers its number; kept in the audit trail."""
         ...
@@ -363,6 +429,19 @@ class Store(Protocol):
         """Read a tenant's audit trail above a number, oldest first."""
         ...
 
+    async def list_versions(self, tenant: str | None = None) -> list[VersionRow]:
+        """Count live tasks by the version that they need; of all tenants without one. The cost follows the
+        tasks that live, not those that ended."""
+        ...
+
+    async def read_acceptances(self, tenant: str, task: str) -> list[AcceptanceRow]:
+        """Read the verdicts on a task's work, oldest first."""
+        ...
+
+    async def read_outside(self, tenant: str, task: str) -> list[OutsideRow]:
+        """Read the outside sessions that a task holds."""
+        ...
+
     async def read_inbox(self, tenant: str, task: str, after: int = 0) -> list[InboxRow]:
         """Read what lies before a task above a number and was not taken, oldest first."""
         ...
@@ -397,4 +476,47 @@ class Store(Protocol):
 
     async def dump(self) -> dict[str, list[dict[str, Any]]]:
         """Read every row of every table by name in one snapshot: for checkers of small systems only."""
+        ...
+
+    # Schedules: what submits tasks by the clock.
+
+    async def put_schedule(self, asked: PutSchedule, *, now: int | None = None) -> SchedulePut:
+        """Make a schedule, or put another in its place; kept in the audit trail.
+
+        Compare-and-set on its revision. What is next stands while the timing does, so that the same request
+        again fires nothing twice. Atomic, idempotent. Lock, then look.
+        """
+        ...
+
+    async def set_schedule(self, asked: SetSchedule, *, now: int | None = None) -> ScheduleSet:
+        """Pause a schedule, let it go on, or delete it; kept in the audit trail.
+
+        Compare-and-set on its revision. From this commit on no firing under an earlier revision is accepted.
+        Atomic, idempotent. Lock, then look.
+        """
+        ...
+
+    async def due_schedules(self, request: DueRequest, *, now: int | None = None) -> DueSchedules:
+        """Take schedules that are due by the database's clock, the one due longest first.
+
+        What was taken is left alone by others for ``lease_us``, or until it is fired; that saves work and
+        guards nothing. Costs nothing that grows with the schedules that are not due. Waits for nobody.
+        """
+        ...
+
+    async def fire_schedules(self, firings: Sequence[Firing], *, now: int | None = None) -> list[Fired]:
+        """Submit tasks for instants of schedules, and move the schedules on; a verdict per firing, in order.
+
+        Each is atomic: task, key and next instant together or not at all. Fenced by (revision, next instant),
+        compared under the schedule's lock: of any number that fire for one instant one does, and none does
+        for a schedule that was changed, paused or deleted meanwhile. Idempotent.
+        """
+        ...
+
+    async def read_schedule(self, tenant: str, id: str) -> ScheduleRow | None:
+        """Read a schedule, None when there is none of that id."""
+        ...
+
+    async def list_schedules(self, tenant: str, after: str = "", limit: int = 100) -> list[ScheduleRow]:
+        """List a tenant's schedules by id, those above ``after``."""
         ...

@@ -48,23 +48,28 @@ class Posted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancel:
-    """Ask that a task end as cancelled. by: ``person:<who>`` or ``parent``."""
+    """Ask that a task end as cancelled. by: ``person:<who>`` or ``parent``.
+
+    undo: a task that has begun undoes what it has done first: it is marked, goes back to a worker (queued, if
+    it waited), and releases, losses and waits follow the usual table until it ends, as cancelled.
+    """
 
     tenant: str
     task: str
     by: str
     reason: str = ""
+    undo: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CancelReply:
     """The answer to a cancel, decided on the task's head.
 
-    kind ``cancelled``: it was queued or waiting and has ended now. ``requested``: it runs; the mark is on
-    disk, no new intent starts, and it ends as cancelled and as nothing else. ``already``: it had been
-    cancelled before. ``ended``: it ended otherwise; ``state`` says how. ``not_found``. state: that of the
-    task now. A repeat while the mark stands is ``requested`` again and changes nothing: the first reason
-    stays.
+    kind ``cancelled``: it was queued or waiting and has ended now. ``requested``: it runs, or is to undo
+    what it has done; the mark is on disk, no new intent but that of an undo starts, and it ends as cancelled
+    and as nothing else. ``already``: it had been cancelled before. ``ended``: it ended otherwise; ``state``
+    says how. ``not_found``. state: that of the task now. A repeat while the mark stands is ``requested``
+    again and changes nothing: the first reason stays.
     """
 
     kind: Literal["cancelled", "requested", "already", "ended", "not_found"]
@@ -82,12 +87,14 @@ class Heard:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class News:
-    """Something was posted for a task that runs. cancelling: a cancel stands."""
+    """Something was posted for a task that runs. cancelling: a cancel stands. undoing: what it has done is to
+    be undone before it ends."""
 
     tenant: str
     task: str
     facts: int
     cancelling: bool
+    undoing: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,14 +38,15 @@ class Parent:
 class Submission:
     """One task to accept.
 
-    task: its new id, made by the caller, so that a repeated submit of the same record is recognised.
-    key: the caller's idempotency key or None. request_digest: digest of the request as the caller sent it.
-    version: ANY_VERSION, or the version that the caller asked for.
-    deadline_us: how long after acceptance the task must have ended; None for no bound.
-    run_at: instant before which it must not start; None for now.
-    announce: write an outbox message with the task and one with its end.
-    parent: whose child it is. Accepted only while the parent runs under that epoch and no cancel stands; a
-    child that exists already is ``accepted`` whatever became of its parent. Its end is posted to the parent.
+    task: its new id, made by the caller, so that a repeated submit of the same record is recognised. key: the
+    caller's idempotency key or None. request_digest: digest of the request as the caller sent it. version:
+    ANY_VERSION, or the version that the caller asked for. deadline_us: how long after acceptance the task
+    must have ended; None for no bound. run_at: instant before which it must not start; None for now.
+    announce: write an outbox message with the task and one with its end. budget: JSON text of the bounds on
+    what the task may spend, or None. parent: whose child it is. Accepted only while the parent runs under
+    that epoch and no cancel stands; a child that exists already is ``accepted`` whatever became of its
+    parent. Its end is posted to the parent. origin: a JSON object, not empty, whose members the first event's
+    data says as well.
     """
 
     tenant: str
@@ -62,7 +63,9 @@ class Submission:
     run_at: int | None = None
     trace: str | None = None
     announce: bool = False
+    budget: str | None = None
     parent: Parent | None = None
+    origin: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +135,10 @@ class ClaimRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claimed:
-    """One lease: (tenant, task, epoch) under the session that asked. Small columns only."""
+    """One lease: (tenant, task, epoch) under the session that asked. Small columns only.
+
+    cancelling: a cancel with undo stands; nothing is left but to undo, and to end as cancelled.
+    """
 
     tenant: str
     task: str
@@ -142,6 +148,7 @@ class Claimed:
     version: str
     facts: int
     deadline_at: int | None
+    cancelling: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +175,8 @@ class OperationRow:
     position: order of first record within the task. attempt: sends so far (an intent raises it). turn: the
     compare-and-set counter that every send, query and settlement takes. epoch: the lease of the last intent.
     deadline_at: of the last attempt. due_at: of a timer. settled_by: worker, settler or ``person:<who>``.
+    idempotency_key: of an operation that a fork took over, the key that was sent before; None for its own.
+    usage: JSON text of what its attempts have spent.
     """
 
     tenant: str
@@ -194,6 +203,8 @@ class OperationRow:
     ended_at: int | None = None
     settled_by: str | None = None
     business_key: str | None = None
+    idempotency_key: str | None = None
+    usage: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,10 +228,11 @@ class InboxRow:
 class Loaded:
     """What a worker needs to run a claimed task; read without locks after the claim.
 
-    failures: attempts of this round that ended as failed (for the agent's retry policy).
-    attempts: attempts of this task that have ended, whatever the round.
-    inbox: what lies before the task and was not taken, oldest first. approvals: all questions that its
-    operations ever asked, by operation and number.
+    failures: attempts of this round that ended as failed (for the agent's retry policy). attempts: attempts
+    of this task that have ended, whatever the round. budget, depth: bounds on what it may spend, and how many
+    parents it has. issued: calls that the task which it was forked from has made behind the fork. inbox: what
+    lies before the task and was not taken, oldest first. approvals: all questions that its operations ever
+    asked, by operation and number.
     """
 
     tenant: str
@@ -234,6 +246,9 @@ class Loaded:
     operations: tuple[OperationRow, ...]
     inbox: tuple[InboxRow, ...] = ()
     approvals: tuple[ApprovalRow, ...] = ()
+    budget: str | None = None
+    depth: int = 0
+    issued: tuple[OperationRow, ...] = ()
 
 
 # -- the journal -------------------------------------------------------------------------------------------
@@ -255,7 +270,8 @@ class RecordOperation:
     state: ``succeeded``, ``failed``, or ``running`` for a timer, or ``planned`` for a call put on record
     before its intent. due_in_us / due_at: when a timer, or the time limit of a wait, is due, relative to the
     database's now, or absolute; the store writes ``due_at``. takes: numbers of the inbox rows that this
-    record consumes. Replaces an entry under the same key only if that one is not final. Accepted whenever the
+    record consumes. closes: questions to people about it that are open are withdrawn, answers to questions
+    stay. Replaces an entry under the same key only if that one is not final. Accepted whenever the
     epoch matches.
     """
 
@@ -271,6 +287,7 @@ class RecordOperation:
     due_in_us: int | None = None
     due_at: int | None = None
     takes: tuple[int, ...] = ()
+    closes: bool = False
     events: tuple[NewEvent, ...] = ()
 
 
@@ -319,6 +336,32 @@ class ExpireApproval:
 
     key: str
     number: int
+    events: tuple[NewEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptIssued:
+    """Record: take a call over that the task which this one was forked from has made behind the fork.
+
+    Copies the issued row into the ledger as ``unknown`` under its old idempotency key, attempt, first intent
+    and deadline, turn one higher, and into the reconciliation queue (``sender_gone`` where it had ended), so
+    that evidence says what it has done. Nothing where there is none, or the ledger has the key.
+    """
+
+    key: str
+    position: int
+    events: tuple[NewEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttachSession:
+    """Gate: hold a conversation or run at a provider. Refused as ``taken <task>`` while another live task of
+    the
+    tenant holds it. Idempotent."""
+
+    provider: str
+    session: str
+    run: str = ""
     events: tuple[NewEvent, ...] = ()
 
 
@@ -409,7 +452,7 @@ class RecordOutcome:
     stays held. settled_by: who settled it, where this came by evidence; such an outcome is counted
     (SettledCounts). sender_gone: with ``unknown``, that whoever made the attempt is known to be unable to
     send any more. wait: (provider, microseconds) that a provider asked everybody to wait; the longer of that
-    and what stands is kept.
+    and what stands is kept. usage: JSON text of what the attempts have spent so far, or None.
     """
 
     key: str
@@ -421,6 +464,7 @@ class RecordOutcome:
     settled_by: str | None = None
     sender_gone: bool = False
     wait: tuple[str, int] | None = None
+    usage: str | None = None
     events: tuple[NewEvent, ...] = ()
 
 
@@ -477,7 +521,8 @@ class EndAttempt:
     ``cancelled`` with the reason that the cancel gave.
     wake_in_us: the wait, whatever its reason, is over that long after now; None: at the earliest ``due_at``
     of the task's running operations, if there is any (reason timer without one: at once). reopen: keys of
-    failed operations to put back to ``planned`` (agent retry policy).
+    failed operations to put back to ``planned`` (agent retry policy). judged: (verdict, by, reason, evidence)
+    of a checker on the work of a task that succeeded, recorded as its first acceptance.
     """
 
     attempt_end: Literal["succeeded", "failed", "cancelled", "suspended", "released"]
@@ -488,6 +533,7 @@ class EndAttempt:
     error: str | None = None
     wake_in_us: int | None = None
     reopen: tuple[str, ...] = ()
+    judged: tuple[str, str, str, str] | None = None
     events: tuple[NewEvent, ...] = ()
 
 
@@ -495,6 +541,8 @@ Entry = (
     RecordOperation
     | AskApproval
     | ExpireApproval
+    | AdoptIssued
+    | AttachSession
     | CommitIntent
     | RecordOutcome
     | TakeTurn

@@ -16,7 +16,8 @@ class TaskRow:
     """A task as people see it.
 
     reason: while waiting. attempts: those begun. cancelling: a cancel stands while it runs. parent: whose
-    child it is. asks: approvals that are pending. children: spawned so far.
+    child it is. asks: approvals that are pending. children: spawned so far. forked_from: the task whose
+    journal it began with. accepted: the verdict that stands on its work, ``accepted`` or ``rejected``.
     """
 
     tenant: str
@@ -44,6 +45,9 @@ class TaskRow:
     parent: str | None = None
     children: int = 0
     asks: int = 0
+    forked_from: str | None = None
+    accepted: str | None = None
+    budget: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

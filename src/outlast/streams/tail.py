@@ -6,24 +6,35 @@ what comes.
 State: each follower has a cursor of its own; there is no global one. The reader asks the store for (task,
 after) pairs of its followers, when a hint comes and every ``poll_s`` without one.
 
+End: an event that ends a round does not say that there is no other one, nor that nothing was said of the task
+since. A follower that has come to such an event is at its end when the task itself says that it has ended and
+that this was the last of its events; else it goes on.
+
 Failure by failure: nothing is read for a follower whose bounded buffer is full, and one that leaves it full
 for ``PATIENCE_S`` is cut, with its last number; nothing is dropped in the middle. The store is away: reading
 goes on when it is back.
+
+Not covered: a follower that has come to its end is not told of a round that is opened later, nor of what is
+said of the task after that; it may follow again from its last number on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 from outlast import clock, telemetry
 from outlast.errors import StoreUnavailable, Unavailable
 from outlast.store.contract import Store
-from outlast.store.rows import EventCursor, EventRow
+from outlast.store.records import TaskRef
+from outlast.store.rows import EventCursor, EventRow, TaskRow
 
 FINAL = frozenset({"task.succeeded", "task.failed", "task.cancelled"})
+"""Events that end a round."""
+LOOK = 100
+"""Tasks that are looked at together; each may have a result of a megabyte."""
 BUFFER = 2_000
 """Events kept for one follower that does not read; about, since a whole read is taken."""
 PATIENCE_S = 10.0
@@ -49,11 +60,34 @@ class _Follower:
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     full_since: float | None = None
     cut: bool = False
+    look_at: int | None = None
+    """From which number on to ask whether the task is over."""
+    over: bool = False
+
+    @property
+    def ref(self) -> TaskRef:
+        """Its task."""
+        return TaskRef(tenant=self.cursor.tenant, task=self.cursor.task)
+
+    def looks(self) -> bool:
+        """Whether it may have come to its end."""
+        return not self.over and self.look_at is not None and self.cursor.after >= self.look_at
+
+    def saw(self, row: TaskRow | None) -> None:
+        """Take in how its task stands. None: it is gone."""
+        if row is not None and row.ended_at is None:
+            # Its next round has begun.
+            self.look_at = None
+        elif row is not None and row.last_event > self.cursor.after:
+            self.look_at = row.last_event
+        else:
+            self.over = True
+            self.ready.set()
 
     def takes_more(self) -> bool:
         """Whether more is to be read for it; cuts it when it was patience enough."""
-        if self.cut or len(self.events) < BUFFER:
-            return not self.cut
+        if self.over or self.cut or len(self.events) < BUFFER:
+            return not self.over and not self.cut
         now = clock.monotonic()
         if self.full_since is None:
             self.full_since = now
@@ -74,12 +108,17 @@ class Tail:
         self._reader: asyncio.Task[None] | None = None
         self._again = asyncio.Event()
 
-    async def follow(self, tenant: str, task: str, after: int = 0) -> AsyncIterator[EventRow]:
-        """Yield events with numbers above ``after`` until the task's final event.
+    async def follow(
+        self, tenant: str, task: str, after: int = 0, *, ended: bool = False
+    ) -> AsyncGenerator[EventRow]:
+        """Yield events with numbers above ``after`` until the task has ended and nothing more is kept of it.
 
-        Raises Overrun when the follower did not keep up. The end of a round is the end of the stream.
+        ended: the task was seen to have ended, so that it may be over without another event. Raises Overrun
+        when the follower did not keep up.
         """
-        follower = _Follower(EventCursor(tenant=tenant, task=task, after=after))
+        follower = _Follower(
+            EventCursor(tenant=tenant, task=task, after=after), look_at=after if ended else None
+        )
         self._followers.add(follower)
         self._wake()
         last = after
@@ -94,8 +133,8 @@ class Tail:
                 for event in events:
                     last = event.number
                     yield event
-                    if event.kind in FINAL:
-                        return
+                if follower.over and not follower.events:
+                    return
                 if follower.cut:
                     raise Overrun(last)
         finally:
@@ -136,17 +175,23 @@ class Tail:
 
     async def _once(self) -> bool:
         """Read once for all followers; answer whether there may be more at once."""
+        try:
+            more = await self._events()
+            # So that whoever only waited for this very event is gone, and nothing is asked for it.
+            await asyncio.sleep(0)
+            return await self._ends() or more
+        except StoreUnavailable as error:
+            telemetry.emit(telemetry.StoreAway(duty="tail", detail=str(error)))
+            await asyncio.sleep(0.25)
+            return False
+
+    async def _events(self) -> bool:
         followers = [follower for follower in self._followers if follower.takes_more()]
         if not followers:
             return False
         # Those at one place are read for once.
         cursors = list({follower.cursor: None for follower in followers})
-        try:
-            rows = await self._store.read_events(cursors, self._limit)
-        except StoreUnavailable as error:
-            telemetry.emit(telemetry.StoreAway(duty="tail", detail=str(error)))
-            await asyncio.sleep(0.25)
-            return False
+        rows = await self._store.read_events(cursors, self._limit)
         if not rows:
             return False
         by_task: dict[tuple[str, str], dict[int, EventRow]] = {}
@@ -159,8 +204,27 @@ class Tail:
             number = cursor.after + 1
             while number in news:
                 follower.events.append(news[number])
+                if news[number].kind in FINAL:
+                    follower.look_at = number
                 number += 1
             if number > cursor.after + 1:
                 follower.cursor = EventCursor(tenant=cursor.tenant, task=cursor.task, after=number - 1)
                 follower.ready.set()
         return len(rows) >= self._limit
+
+    async def _ends(self) -> bool:
+        """Look at the tasks of followers that may have come to their end; answer whether any of them goes
+        on."""
+        looking: dict[TaskRef, list[_Follower]] = {}
+        for follower in self._followers:
+            if follower.looks():
+                looking.setdefault(follower.ref, []).append(follower)
+        refs, goes_on = list(looking), False
+        for start in range(0, len(refs), LOOK):
+            rows = await self._store.read_tasks(refs[start : start + LOOK])
+            found = {TaskRef(tenant=row.tenant, task=row.task): row for row in rows}
+            for ref in refs[start : start + LOOK]:
+                for follower in looking[ref]:
+                    follower.saw(found.get(ref))
+                    goes_on = goes_on or not follower.over
+        return goes_on

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from outlast import clock, probes
 from outlast.core import destinations
+from outlast.core.budget import Usage, read_cost, read_count
 from outlast.core.outcome import Unknown
 from outlast.errors import ConfigurationError, DeadlineExceeded
 from outlast.tools.classify import outcome_of_exception
@@ -56,8 +58,8 @@ class ToolCall:
     """
 
     __slots__ = (
-        "_began", "_client", "_guard", "_http", "_open", "attempt", "deadline", "epoch", "idempotency_key",
-        "query", "task", "tenant", "traceparent", "way_out",
+        "_began", "_client", "_guard", "_http", "_open", "_usage", "attempt", "deadline", "epoch",
+        "idempotency_key", "query", "task", "tenant", "traceparent", "way_out",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +90,7 @@ class ToolCall:
         self._guard = guard
         self._http: HttpCall | None = None
         self._began = False
+        self._usage = Usage()
         # Sends that went out and are not known to have done nothing.
         self._open: set[object] = set()
 
@@ -100,6 +103,19 @@ class ToolCall:
     def began(self) -> bool:
         """Answer whether anything may have left for the outside in this attempt."""
         return self._began
+
+    @property
+    def usage(self) -> Usage:
+        """Answer what this attempt has spent so far, as it said itself."""
+        return self._usage
+
+    def spent(self, *, tokens: int = 0, cost: Decimal | str | float = 0) -> None:
+        """Say what this attempt has spent, for the budget of its task; several times add up.
+
+        tokens: counted as the provider counts them. cost: an amount in the currency that the app counts in,
+        exact as text or Decimal. Recorded with the outcome, whatever that is. Raises InvalidRequest.
+        """
+        self._usage += Usage(tokens=read_count(tokens, "tokens"), cost=read_cost(cost))
 
     @property
     def http(self) -> HttpCall:

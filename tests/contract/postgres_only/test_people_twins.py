@@ -50,7 +50,7 @@ class Twin:
         assert row["kind"] == "accepted"
 
     async def cancel(self, of: Any) -> str:
-        [row] = await self.run("cancel", [of.tenant], [of.task], ["person:eve"], ["enough"])
+        [row] = await self.run("cancel", [of.tenant], [of.task], ["person:eve"], ["enough"], [False])
         return str(row["kind"])
 
     async def decide(self, one: Decision) -> str:

@@ -40,6 +40,10 @@ BOUNDED = {
     "any_unsettled": {"unsettled"},
     # Unknown operations of one tenant, by its key.
     "read_settled_counts": {"(subquery-3)", "open"},
+    # What lives: the queue, the leases, and by its own index what waits.
+    "count_queued": {"queue"},
+    "count_running": {"leases"},
+    "count_waiting": {"tasks"},
 }
 """Statements that walk through a table up to a bound."""
 

@@ -114,7 +114,7 @@ class Settler:
             return
         asked_at = self._now()
         found = await self._host.inquiries.ask(
-            tool, lambda: self._query(tool, item), arguments, operation.request
+            tool, lambda: self._query(tool, item), arguments, operation.request, operation.kind
         )
         await store.note([_answered(item, found)])
         decided = plan(known.facts, self._now(), finding.asked(found, asked_at))
@@ -186,7 +186,7 @@ class Settler:
     def _query(self, tool: ToolSpec, item: OpenItem) -> ToolCall:
         operation = item.operation
         return ToolCall(
-            idempotency_key=ids.operation_id(operation.task, operation.key),
+            idempotency_key=operation.idempotency_key or ids.operation_id(operation.task, operation.key),
             task=operation.task,
             tenant=operation.tenant,
             epoch=operation.epoch,

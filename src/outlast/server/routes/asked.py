@@ -11,7 +11,7 @@ from fastapi import Depends, Request, Response
 from outlast.app import Outlast
 from outlast.core import ids, values
 from outlast.errors import ApprovalNotFound, InvalidKey, OperationNotFound, TaskNotFound
-from outlast.server.auth import OPERATE, SUBMIT, Principal, principal
+from outlast.server.auth import JUDGE, OPERATE, SUBMIT, Principal, principal
 from outlast.server.closing import Closing, Stopping
 from outlast.server.problem import MAX_ANSWER_BYTES, MEDIA_TYPE, PROBLEMS
 from outlast.views import TaskView
@@ -79,6 +79,7 @@ Around = Annotated[Asked, Depends(_asked_by())]
 """For reading, and for what has rules of its own about who may."""
 Submitting = Annotated[Asked, Depends(_asked_by(*SUBMIT))]
 Operating = Annotated[Asked, Depends(_asked_by(*OPERATE))]
+Judging = Annotated[Asked, Depends(_asked_by(*JUDGE))]
 TaskId = Annotated[str, Depends(_task_id)]
 OperationId = Annotated[str, Depends(_operation_id)]
 ApprovalId = Annotated[str, Depends(_approval_id)]

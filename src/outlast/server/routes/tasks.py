@@ -39,7 +39,6 @@ from outlast.server.schemas.tasks import (
     task_path,
 )
 from outlast.server.sse import SEND_TIMEOUT_S, EventStream
-from outlast.streams.tail import FINAL
 from outlast.views import TaskView
 
 router = APIRouter(route_class=reading.StrictRoute, tags=["tasks"])
@@ -109,6 +108,7 @@ async def submit_task(body: NewTask, request: Request, asked: Submitting) -> Res
             deadline=body.deadline,
             run_at=body.run_at,
             version=body.version,
+            budget=None if body.budget is None else body.budget.model_dump(exclude_none=True),
             trace=reading.traceparent(request),
         )
     wait = reading.preferred_wait(request)
@@ -159,7 +159,7 @@ async def read_task(request: Request, asked: Around, task: TaskId) -> Response:
     """Read a task as it stands."""
     wait = reading.preferred_wait(request)
     view = await hold(asked, await asked.app.get(task, tenant=asked.caller.tenant), wait)
-    headers = _state_headers(view, wait)
+    headers = state_headers(view, wait)
     if reading.etag_matches(request, headers["ETag"]):
         return Response(None, 304, {"Cache-Control": "private, no-cache", **headers})
     return answer(task_body(view, asked.root), 200, headers)
@@ -178,7 +178,7 @@ async def read_result(request: Request, asked: Around, task: TaskId) -> Response
     """Read how a task ended: 200 whether it succeeded, failed or was cancelled, which `state` says."""
     wait = reading.preferred_wait(request)
     view = await hold(asked, await asked.app.get(task, tenant=asked.caller.tenant), wait)
-    return answer(result_body(view), 202 if view.ended_at is None else 200, _state_headers(view, wait))
+    return answer(result_body(view), 202 if view.ended_at is None else 200, state_headers(view, wait))
 
 
 @router.get(
@@ -189,7 +189,7 @@ async def read_result(request: Request, asked: Around, task: TaskId) -> Response
             "description": "Events above the position; a stream (the default), or a page of JSON",
             "content": {"text/event-stream": {"schema": FRAME}},
         },
-        204: {"description": "The final event has been seen; there is nothing more to come"},
+        204: {"description": "The task has ended and its last event has been seen; there is nothing more"},
         **refusals("task_not_found"),
     },
 )
@@ -203,15 +203,20 @@ async def follow_events(
         int | None, Header(alias="Last-Event-ID", ge=0, le=2**53, description="As `after`, and wins over it.")
     ] = None,
 ) -> Response:
-    """Follow a task's events: first what is kept, then what comes, to the final one."""
+    """Follow a task's events: first what is kept, then what comes, until it has ended.
+
+    A task that is tried again goes on, with higher numbers.
+    """
     if last_event_id is not None:
         after = last_event_id
-    view = await asked.app.get(task, tenant=asked.caller.tenant)
     if reading.wants_json(request):
         events = await asked.app.stored_events(task, tenant=asked.caller.tenant, after=after, limit=limit)
-        ended = events[-1].kind in FINAL if events else view.ended_at is not None and after >= view.last_event
+        # Only then: a task that has ended by now may have begun its next round, or been judged.
+        view = await asked.app.get(task, tenant=asked.caller.tenant)
         reached = events[-1].number if events else after
+        ended = view.ended_at is not None and reached >= view.last_event
         return answer({"items": [event_body(event) for event in events], "next": None if ended else reached})
+    view = await asked.app.get(task, tenant=asked.caller.tenant)
     if view.ended_at is not None and after >= view.last_event:
         return Response(None, 204)
     following = asked.app.events(task, tenant=asked.caller.tenant, after=after)
@@ -241,7 +246,7 @@ async def list_task_operations(asked: Around, task: TaskId) -> Response:
     response_model=Task,
     responses={
         200: {"description": "It is cancelled, now or since before"},
-        202: {"model": Task, "description": "It runs, begins nothing new, and ends as cancelled"},
+        202: {"model": Task, "description": "It begins nothing new but to undo, and ends as cancelled"},
         **refusals(
             *("bad_json", "body_too_large", "unsupported_media_type"),
             *("not_allowed", "task_not_found", "task_ended"),
@@ -255,13 +260,15 @@ async def cancel_task(body: NewCancel, asked: Operating, task: TaskId) -> Respon
     """
     tenant = asked.caller.tenant
     try:
-        reply = await asked.app.cancel(task, reason=body.reason, by=asked.caller.name, tenant=tenant)
+        reply = await asked.app.cancel(
+            task, reason=body.reason, by=asked.caller.name, undo=body.undo, tenant=tenant
+        )
     except TaskEnded as ended:
         view = await asked.app.get(task, tenant=tenant)
         raise Refused(ended.code, str(ended), state=ended.state, task=task_body(view, asked.root)) from None
     view = await asked.app.get(task, tenant=tenant)
     return answer(
-        task_body(view, asked.root), 202 if reply.kind == "requested" else 200, _state_headers(view, None)
+        task_body(view, asked.root), 202 if reply.kind == "requested" else 200, state_headers(view, None)
     )
 
 
@@ -296,7 +303,8 @@ async def send_signal(
     return answer({"task": task, "name": name, "number": posted.number}, 202, headers)
 
 
-def _state_headers(view: TaskView, wait: int | None) -> dict[str, str]:
+def state_headers(view: TaskView, wait: int | None) -> dict[str, str]:
+    """Answer the headers that tell a task's representations apart, and when to ask again."""
     # Every change of a task appends an event, so its last number and state tell representations apart.
     headers = {"ETag": f'W/"{view.round}-{view.last_event}-{view.state}"'}
     if view.ended_at is None:

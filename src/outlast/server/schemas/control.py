@@ -42,7 +42,8 @@ class Decision(BaseModel):
     at: datetime
     who: str
     what: Annotated[
-        str, Field(description="Such as `settle:<verdict>`, `pause:<scope>`, `cancel` or `approve`.")
+        str,
+        Field(description="Such as `settle:<verdict>`, `pause:<scope>`, `cancel` or `schedule:<change>`."),
     ]
     subject: str
     reason: str

@@ -49,7 +49,7 @@ class OperationLinks(BaseModel):
 
 
 class Operation(BaseModel):
-    """One durable thing that a task does. ``id`` is the idempotency key that the other side saw."""
+    """One durable thing that a task does."""
 
     id: str
     task: str
@@ -62,12 +62,18 @@ class Operation(BaseModel):
     attempt: int
     turn: int
     epoch: int
+    idempotency_key: Annotated[
+        str, Field(description="What the other side saw: `id`, unless a fork has taken it over.")
+    ]
     fingerprint: str
     business_key: Annotated[str | None, Field(description="What the call is about, where the tool says so.")]
     arguments: Any
     result: Any
     error: dict[str, Any] | None
     settled_by: str | None
+    usage: Annotated[
+        dict[str, Any] | None, Field(description="Tokens and cost that it has spent, where it said so.")
+    ]
     created_at: datetime
     intent_at: datetime | None
     deadline_at: datetime | None
@@ -183,12 +189,14 @@ def operation_body(view: OperationView, root: str) -> dict[str, Any]:
         "attempt": view.attempt,
         "turn": view.turn,
         "epoch": view.epoch,
+        "idempotency_key": view.idempotency_key,
         "fingerprint": view.fingerprint,
         "business_key": view.business_key,
         "arguments": view.arguments,
         "result": view.result,
         "error": view.error,
         "settled_by": view.settled_by,
+        "usage": view.usage,
         "created_at": written(view.created_at),
         "intent_at": written(view.intent_at),
         "deadline_at": written(view.deadline_at),

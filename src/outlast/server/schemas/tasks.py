@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, WithJsonSchema
 
 from outlast.server.schemas.fields import (
     Body,
@@ -18,6 +18,25 @@ from outlast.server.schemas.fields import (
     written,
 )
 from outlast.views import AttemptView, EventView, TaskView
+
+Count = Annotated[int | None, Field(strict=True, ge=0, le=2**53 - 1)]
+
+
+class Budget(Body):
+    """Bounds on what a task may spend; what is left out bounds nothing."""
+
+    operations: Annotated[Count, Field(description="Steps, calls and children that it begins.")] = None
+    tokens: Annotated[Count, Field(description="As whoever calls a model counts them.")] = None
+    cost: Annotated[
+        Any,
+        WithJsonSchema(
+            {
+                "anyOf": [{"type": "string", "pattern": r"^\d+(\.\d+)?$"}, {"type": "number", "minimum": 0}],
+                "description": "An amount in the app's currency; as text it is exact.",
+            }
+        ),
+    ] = None
+    depth: Annotated[Count, Field(description="Generations of children below it.")] = None
 
 
 class NewTask(Body):
@@ -35,12 +54,18 @@ class NewTask(Body):
     ] = None
     run_at: Annotated[Instant | None, Field(description="Not to start before this instant.")] = None
     version: Annotated[Name | None, Field(description="A version of the agent to bind to.")] = None
+    budget: Annotated[
+        Budget | None, Field(description="Bounds on what the task, its steps and calls may spend.")
+    ] = None
 
 
 class NewCancel(Body):
     """Why a task is to end."""
 
     reason: Annotated[Reason, Field(description="Why; kept in the audit trail and in the task's error.")] = ""
+    undo: Annotated[
+        bool, Field(strict=True, description="Undo what it has done first, where its tools can.")
+    ] = False
 
 
 class SignalStored(BaseModel):
@@ -68,6 +93,7 @@ class TaskLinks(BaseModel):
     operations: str
     approvals: str
     cancel: str
+    acceptance: str
 
 
 class TaskSummary(BaseModel):
@@ -95,6 +121,10 @@ class TaskSummary(BaseModel):
     parent: Annotated[str | None, Field(description="The task that it is a child of.")]
     children: Annotated[int, Field(description="Children that it has started.")]
     asks: Annotated[int, Field(description="Questions to people that are open.")]
+    forked_from: Annotated[str | None, Field(description="The task whose journal it began with.")]
+    accepted: Annotated[
+        Literal["accepted", "rejected"] | None, Field(description="The verdict that stands on its work.")
+    ]
     submitted_at: datetime
     ended_at: datetime | None
     deadline_at: datetime | None
@@ -106,6 +136,8 @@ class Task(TaskSummary):
 
     input: Any
     result: Any
+    budget: Annotated[dict[str, Any] | None, Field(description="The bounds on what it may spend.")]
+    detail: Annotated[str | None, Field(description="What an operator is to know, while it waits for one.")]
 
 
 class TaskPage(BaseModel):
@@ -197,6 +229,8 @@ def summary_body(view: TaskView, root: str) -> dict[str, Any]:
         "parent": view.parent,
         "children": view.children,
         "asks": view.asks,
+        "forked_from": view.forked_from,
+        "accepted": view.accepted,
         "submitted_at": written(view.submitted_at),
         "ended_at": written(view.ended_at),
         "deadline_at": written(view.deadline_at),
@@ -208,13 +242,20 @@ def summary_body(view: TaskView, root: str) -> dict[str, Any]:
             "operations": f"{here}/operations",
             "approvals": f"{root}/v1/approvals?task={view.id}",
             "cancel": f"{here}/cancel",
+            "acceptance": f"{here}/acceptance",
         },
     }
 
 
 def task_body(view: TaskView, root: str) -> dict[str, Any]:
     """Write a task in full."""
-    return {**summary_body(view, root), "input": view.input, "result": view.result}
+    return {
+        **summary_body(view, root),
+        "input": view.input,
+        "result": view.result,
+        "budget": view.budget,
+        "detail": view.detail,
+    }
 
 
 def result_body(view: TaskView) -> dict[str, Any]:

@@ -31,8 +31,10 @@ from outlast.store import statements
 from outlast.store.approving import ApprovalRow
 from outlast.store.passing import PASSED_BOUND, Passage
 from outlast.store.postgres import batches, connections, schema
+from outlast.store.postgres.changing import Changing
 from outlast.store.postgres.connections import Address, Line
-from outlast.store.postgres.people import People, approval_of
+from outlast.store.postgres.people import approval_of
+from outlast.store.postgres.scheduling import Scheduling
 from outlast.store.postgres.submitting import Submitting
 from outlast.store.postgres.views import operation_of, passage_of
 from outlast.store.reconciling import OpenItem, OpenRequest, Pause, Postponement
@@ -57,6 +59,16 @@ from outlast.store.records import (
     TaskRef,
 )
 from outlast.store.rows import Message, Publication
+from outlast.store.scheduling import (
+    DueRequest,
+    DueSchedules,
+    Fired,
+    Firing,
+    PutSchedule,
+    SchedulePut,
+    ScheduleSet,
+    SetSchedule,
+)
 
 DOUBT_SECONDS = 10.0
 """How long a flush whose answer was lost is sent again before it is given back as ``StoreUnavailable``."""
@@ -67,7 +79,7 @@ WORN = 256
 """Entries that this process takes from a lane before the lane's mark is moved."""
 
 
-class PostgresStore(People):
+class PostgresStore(Changing):
     """Keep tasks in a PostgreSQL database (15 or newer), in a schema of its own named ``outlast``.
 
     url: ``postgresql://user:password@host:port/database``, with the options that asyncpg takes.
@@ -84,6 +96,9 @@ class PostgresStore(People):
         self._sweep_line = Line(address, connections.SWEEP)
         self._submit_line = Line(address, connections.SUBMIT)
         self._submitting = Submitting(self._submit_line, sql)
+        self._scheduling = Scheduling(
+            self._control_line, self._sweep_line, self._submit_line, self._submitting, sql
+        )
         # What this process took from each lane since the lane's mark was last moved, and whose turn was last.
         self._taken: dict[int, int] = {}
         self._last_tenant = ""
@@ -183,12 +198,14 @@ class PostgresStore(People):
         if rows[0]["task"] is None:
             return ClaimReply(now=rows[0]["now"], claims=(), refused=rows[0]["refused"])
         claims = []
-        for tenant, task, epoch, round_, agent, version, facts, deadline_at, lane, _, _ in rows:
+        for (
+            tenant, task, epoch, round_, agent, version, facts, deadline_at, cancelling, lane, _, _
+        ) in rows:  # fmt: skip
             self._taken[lane] = self._taken.get(lane, 0) + 1
             claims.append(
                 Claimed(
                     tenant=tenant, task=task, epoch=epoch, round=round_, agent=agent, version=version,
-                    facts=facts, deadline_at=deadline_at,
+                    facts=facts, deadline_at=deadline_at, cancelling=cancelling,
                 )
             )  # fmt: skip
         self._last_tenant = claims[-1].tenant
@@ -212,9 +229,12 @@ class PostgresStore(People):
                 inboxes = await read(self._sql["load_inboxes"], tenants, ids)
             if any(row["kind"] in _ASKING for row in operations):
                 approvals = await read(self._sql["load_approvals"], tenants, ids)
-            return [inputs, operations, inboxes, approvals]
+            issued: list[asyncpg.Record] = []
+            if any(row["forked"] for row in inputs):
+                issued = await read(self._sql["load_issued"], tenants, ids)
+            return [inputs, operations, inboxes, approvals, issued]
 
-        inputs, operations, inboxes, approvals = await self._load_line.run(work)
+        inputs, operations, inboxes, approvals, issued = await self._load_line.run(work)
         journals: dict[int, list[OperationRow]] = {}
         for row in operations:
             journals.setdefault(row["item"], []).append(operation_of(row))
@@ -224,21 +244,27 @@ class PostgresStore(People):
         asked: dict[int, list[ApprovalRow]] = {}
         for row in approvals:
             asked.setdefault(row["item"], []).append(approval_of(row))
+        behind: dict[int, list[OperationRow]] = {}
+        for row in issued:
+            behind.setdefault(row["item"], []).append(operation_of(row))
         return [
             Loaded(
-                tenant=tenants[item - 1],
-                task=ids[item - 1],
-                input=input_,
-                user=user,
-                trace=trace,
-                submitted_at=submitted_at,
-                failures=failures_,
-                attempts=attempts,
-                operations=tuple(journals.get(item, ())),
-                inbox=tuple(lying.get(item, ())),
-                approvals=tuple(asked.get(item, ())),
+                tenant=tenants[row["item"] - 1],
+                task=ids[row["item"] - 1],
+                input=row["input"],
+                user=row["user_name"],
+                trace=row["trace"],
+                submitted_at=row["submitted_at"],
+                failures=row["failures"],
+                attempts=row["attempts"],
+                operations=tuple(journals.get(row["item"], ())),
+                inbox=tuple(lying.get(row["item"], ())),
+                approvals=tuple(asked.get(row["item"], ())),
+                budget=row["budget"],
+                depth=row["depth"],
+                issued=tuple(behind.get(row["item"], ())),
             )
-            for item, input_, user, trace, submitted_at, failures_, attempts, _ in inputs
+            for row in inputs
         ]
 
     async def flush(self, batch: Batch, *, now: int | None = None) -> list[Flushed]:
@@ -413,3 +439,24 @@ class PostgresStore(People):
         if publications:
             columns = zip(*((p.tenant, p.task, p.number, p.parked) for p in publications), strict=True)
             await self._rows(self._control_line, "confirm_messages", *columns)
+
+    async def put_schedule(self, asked: PutSchedule, *, now: int | None = None) -> SchedulePut:
+        """Make or replace a schedule by compare-and-set, with an audit row; idempotent."""
+        return await self._scheduling.put(asked, now)
+
+    async def set_schedule(self, asked: SetSchedule, *, now: int | None = None) -> ScheduleSet:
+        """Pause, resume or delete a schedule by compare-and-set, with an audit row; idempotent."""
+        return await self._scheduling.set(asked, now)
+
+    async def due_schedules(self, request: DueRequest, *, now: int | None = None) -> DueSchedules:
+        """Take schedules that are due; skips what others have locked."""
+        return await self._scheduling.due(request, now)
+
+    async def fire_schedules(self, firings: Sequence[Firing], *, now: int | None = None) -> list[Fired]:
+        """Submit tasks for instants of schedules, each in a savepoint; fenced by (revision, next instant)."""
+        if not firings:
+            return []
+        answer = await self._scheduling.fire(firings, now)
+        if any(fired.kind == "fired" for fired in answer):
+            self._hint("queue", "events")
+        return answer

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from outlast.store.records import (
+    AdoptIssued,
     AppendEvents,
     AskApproval,
+    AttachSession,
     Batch,
     CommitIntent,
     EndAttempt,
@@ -34,6 +36,7 @@ _VERDICTS = {
     "d": Flushed(kind="deferred"),
     "x": Flushed(kind="stale"),
 }
+_TAKEN = "taken "
 # A capital letter is an ending of a batch that has left something to deliver.
 _VERDICTS |= {letter.upper(): _VERDICTS[letter] for letter in "qwsfc"}
 
@@ -73,6 +76,7 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
     events: list[tuple[Any, ...]] = []
     records: list[tuple[Any, ...]] = []
     outcomes: list[tuple[Any, ...]] = []
+    usages: list[str | None] = []
     gone: list[tuple[Any, ...]] = []
     waits: list[tuple[Any, ...]] = []
     turns: list[tuple[Any, ...]] = []
@@ -104,6 +108,10 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                             entry.due_in_us, entry.due_at,
                         )
                     )  # fmt: skip
+                    if entry.closes:
+                        rare.setdefault("closes", []).append(
+                            {"place": place, "wave": wave, "tenant": tenant, "task": task, "key": entry.key}
+                        )
                     for number in entry.takes:
                         rare.setdefault("takes", []).append(
                             {
@@ -123,6 +131,7 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                             entry.result, entry.error, entry.settled_by,
                         )
                     )  # fmt: skip
+                    usages.append(entry.usage)
                     if entry.sender_gone:
                         gone.append((place,))
                     if entry.wait is not None:
@@ -166,6 +175,14 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                         )
                     )  # fmt: skip
                     keys.extend((place, tenant, task, key) for key in entry.reopen)
+                    if entry.judged is not None:
+                        verdict, by, reason, evidence = entry.judged
+                        rare.setdefault("judged", []).append(
+                            {
+                                "place": place, "verdict": verdict, "who": by, "reason": reason,
+                                "evidence": evidence,
+                            }
+                        )  # fmt: skip
                     added = entry.events
                 case AskApproval():
                     wave = _wave(levels, entry.key, _RECORD)
@@ -190,6 +207,23 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                         }
                     )  # fmt: skip
                     added = entry.events
+                case AdoptIssued():
+                    wave = _wave(levels, entry.key, _RECORD)
+                    rare.setdefault("adopts", []).append(
+                        {
+                            "place": place, "wave": wave, "tenant": tenant, "task": task, "key": entry.key,
+                            "position": entry.position,
+                        }
+                    )  # fmt: skip
+                    added = entry.events
+                case AttachSession():
+                    rare.setdefault("attaches", []).append(
+                        {
+                            "place": place, "tenant": tenant, "task": task, "provider": entry.provider,
+                            "session": entry.session, "run": entry.run,
+                        }
+                    )  # fmt: skip
+                    added = entry.events
                 case AppendEvents():
                     added = entry.events
                 case TakeTurn():
@@ -205,6 +239,8 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
             for event in added:
                 events.append((place, tenant, task, event.kind, event.data))
 
+    if any(usages):
+        rare["usages"] = usages
     arguments: list[Any] = [batch.writer, batch.number, now, waves]
     groups = (
         heads, events, records, outcomes, gone, waits, turns, intents, honours, wants, notes, ends, keys,
@@ -251,6 +287,9 @@ def decode(verdicts: str) -> list[Flushed]:
         refusals: dict[int, list[tuple[int, str]]] = {}
         for item in refused.split(","):
             head, entry, name = item.split(":")
+            if name.startswith(_TAKEN):
+                # A task's name may hold whatever the rest is divided by.
+                name = _TAKEN + bytes.fromhex(name.removeprefix(_TAKEN)).decode()
             refusals.setdefault(int(head) - 1, []).append((int(entry), name))
         for index, names in refusals.items():
             plain = answer[index]

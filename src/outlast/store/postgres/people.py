@@ -56,9 +56,9 @@ class People(Views):
         """Cancel tasks, or mark those that run, under the heads' locks; atomic, idempotent."""
         if not requests:
             return []
-        columns = zip(*((r.tenant, r.task, r.by, r.reason) for r in requests), strict=True)
+        columns = zip(*((r.tenant, r.task, r.by, r.reason, r.undo) for r in requests), strict=True)
         rows = await self._rows(self._people_line, "cancel", *columns, now)
-        self._hint("events", "facts", "posts")
+        self._hint("queue", "events", "facts", "posts")
         return [CancelReply(kind=kind, state=state) for kind, state in rows]
 
     async def news(self, session: str, heard: Sequence[Heard], *, now: int | None = None) -> list[News]:

@@ -63,6 +63,16 @@ class Submitting:
             raise failures.translate(error, self._line.shown) from error
         return _verdicts(batch, rows)
 
+    async def lanes_for(self, batch: Sequence[Submission], *, make: bool) -> list[int | None]:
+        """Answer the numbers of the lanes that these will stand in, for those who submit by themselves.
+
+        make: find or make all of them, whatever is known; otherwise None for one that is not known.
+        """
+        names = [_lane_of(record) for record in batch]
+        if make:
+            return await self._make_lanes(names, afresh=True)
+        return [self._lanes.get(name) for name in names]
+
     async def close(self) -> None:
         """Wait until nothing is under way."""
         while self._sender is not None:
@@ -152,14 +162,16 @@ def _lane_of(record: Submission) -> _Lane:
     return (record.pool, record.agent, record.version, record.tenant, record.priority)
 
 
+def submission_row(s: Submission) -> tuple[Any, ...]:
+    """Write a submission in the order of submit's arguments, but for its lane."""
+    return (
+        s.tenant, s.task, s.key, s.request_digest, s.agent, s.version, s.pool, s.priority, s.input,
+        s.user, s.deadline_us, s.run_at, s.trace, s.announce, s.origin,
+    )  # fmt: skip
+
+
 def _columns(batch: Sequence[Submission], lanes: Sequence[int | None]) -> list[Any]:
-    rows = [
-        (
-            s.tenant, s.task, s.key, s.request_digest, s.agent, s.version, s.pool, s.priority, s.input,
-            s.user, s.deadline_us, s.run_at, s.trace, s.announce,
-        )
-        for s in batch
-    ]  # fmt: skip
+    rows = [submission_row(s) for s in batch]
     parents: list[Sequence[Any]] = [(), (), (), ()]
     if any(s.parent is not None for s in batch):
         spawned = [
@@ -169,7 +181,8 @@ def _columns(batch: Sequence[Submission], lanes: Sequence[int | None]) -> list[A
             for s in batch
         ]
         parents = list(zip(*spawned, strict=True))
-    return [*zip(*rows, strict=True), *parents, lanes]
+    budgets = [s.budget for s in batch] if any(s.budget is not None for s in batch) else ()
+    return [*zip(*rows, strict=True), *parents, budgets, lanes]
 
 
 def _verdicts(batch: Sequence[Submission], rows: list[asyncpg.Record]) -> list[Submitted]:

@@ -11,6 +11,7 @@ from outlast.core import ids
 from outlast.store.passing import PASSED_BOUND, Passage, PassageNote
 from outlast.store.postgres import failures
 from outlast.store.postgres.connections import VIEW, Address, Lines
+from outlast.store.postgres.scheduling import schedule_of
 from outlast.store.reconciling import COUNT_BOUND, AuditRow, KeyHolder, OpenState, Pause, SettledCounts
 from outlast.store.records import OperationRow, TaskRef
 from outlast.store.rows import (
@@ -23,11 +24,13 @@ from outlast.store.rows import (
     TaskFilter,
     TaskRow,
 )
+from outlast.store.scheduling import ScheduleRow
 
 _TABLES = (
     "tasks", "inputs", "lanes", "queue", "leases", "attempts", "sessions", "writers", "operations",
     "unsettled", "evidence", "events", "timers", "results", "outbox", "provider_waits", "business_keys",
-    "pauses", "audit", "settled_counts", "inbox", "posts", "approvals", "votes", "rules", "migrations",
+    "pauses", "audit", "settled_counts", "inbox", "posts", "approvals", "votes", "rules", "schedules",
+    "issued", "acceptances", "outside", "migrations",
 )  # fmt: skip
 _VIEW_CONNECTIONS = 3
 
@@ -128,6 +131,15 @@ class Views:
         """Read a tenant's audit trail above a number, oldest first."""
         return [AuditRow(**dict(row)) for row in await self._view("read_audit", tenant, after, limit)]
 
+    async def read_schedule(self, tenant: str, id: str) -> ScheduleRow | None:
+        """Read a schedule, None when there is none of that id."""
+        rows = await self._view("read_schedule", tenant, id)
+        return schedule_of(rows[0]) if rows else None
+
+    async def list_schedules(self, tenant: str, after: str = "", limit: int = 100) -> list[ScheduleRow]:
+        """List a tenant's schedules by id, those above ``after``."""
+        return [schedule_of(row) for row in await self._view("list_schedules", tenant, after, limit)]
+
     async def health(self) -> Health:
         """Say whether the store answers; never raises."""
         try:
@@ -184,6 +196,8 @@ def operation_of(row: asyncpg.Record) -> OperationRow:
         ended_at=row["ended_at"],
         settled_by=row["settled_by"],
         business_key=row["business_key"],
+        idempotency_key=row["idempotency_key"],
+        usage=row["usage"],
     )
 
 

@@ -20,6 +20,21 @@ from outlast.store.approving import (
     Rules,
     VoteRow,
 )
+from outlast.store.changing import (
+    Acceptance,
+    AcceptanceRow,
+    Accepted,
+    Adopt,
+    Adopted,
+    Fork,
+    Forked,
+    OutsideEvent,
+    OutsidePosted,
+    OutsideRow,
+    Retried,
+    Retry,
+    VersionRow,
+)
 from outlast.store.passing import Passage
 from outlast.store.posting import (
     Cancel,
@@ -72,16 +87,31 @@ from outlast.store.rows import (
     TaskFilter,
     TaskRow,
 )
+from outlast.store.scheduling import (
+    DueRequest,
+    DueSchedules,
+    Fired,
+    Firing,
+    PutSchedule,
+    SchedulePut,
+    ScheduleRow,
+    ScheduleSet,
+    SetSchedule,
+)
 from outlast.store.sqlite import (
     approving,
     cancelling,
+    changing,
     counts,
+    forking,
     keys,
     outbox,
+    outside,
     passing,
     posting,
     reconciling,
     rules,
+    scheduling,
     switches,
     views,
 )
@@ -324,6 +354,32 @@ class SqliteStore:
         """Decide approvals; see ``Store.decide``."""
         return await self._desk().write(lambda tx: approving.decide(tx, decisions, now))
 
+    async def retry(self, requests: Sequence[Retry], *, now: int | None = None) -> list[Retried]:
+        """Open the next round of tasks; see ``Store.retry``."""
+        return await self._desk().write(lambda tx: changing.retry(tx, requests, now))
+
+    async def fork(self, requests: Sequence[Fork], *, now: int | None = None) -> list[Forked]:
+        """Make tasks from prefixes of journals; see ``Store.fork``."""
+        return await self._desk().write(lambda tx: forking.fork(tx, requests, now))
+
+    async def adopt(self, requests: Sequence[Adopt], *, now: int | None = None) -> list[Adopted]:
+        """Bind tasks to another version; see ``Store.adopt``."""
+        return await self._desk().write(lambda tx: changing.adopt(tx, requests, now))
+
+    async def wake(self, ref: TaskRef, by: str, reason: str, *, now: int | None = None) -> bool:
+        """Let a task that waits for an operator try again; see ``Store.wake``."""
+        return await self._desk().write(lambda tx: changing.wake(tx, ref, by, reason, now))
+
+    async def accept(self, verdicts: Sequence[Acceptance], *, now: int | None = None) -> list[Accepted]:
+        """Record verdicts on finished work; see ``Store.accept``."""
+        return await self._desk().write(lambda tx: changing.accept(tx, verdicts, now))
+
+    async def post_outside(
+        self, events: Sequence[OutsideEvent], *, now: int | None = None
+    ) -> list[OutsidePosted]:
+        """Bring events of outside sessions to their tasks; see ``Store.post_outside``."""
+        return await self._desk().write(lambda tx: outside.post_outside(tx, events, now))
+
     async def put_rule(self, rule: Rule, *, now: int | None = None) -> int:
         """Let a standing rule stand; see ``Store.put_rule``."""
         return await self._desk().write(lambda tx: rules.put_rule(tx, rule, now))
@@ -353,6 +409,24 @@ class SqliteStore:
     async def confirm_messages(self, publications: Sequence[Publication]) -> None:
         """Delete or park messages; see ``Store.confirm_messages``."""
         await self._desk().write(lambda tx: outbox.confirm_messages(tx, publications))
+
+    async def put_schedule(self, asked: PutSchedule, *, now: int | None = None) -> SchedulePut:
+        """Make or replace a schedule; see ``Store.put_schedule``."""
+        return await self._desk().write(lambda tx: scheduling.put(tx, asked, now))
+
+    async def set_schedule(self, asked: SetSchedule, *, now: int | None = None) -> ScheduleSet:
+        """Pause, resume or delete a schedule; see ``Store.set_schedule``."""
+        return await self._desk().write(lambda tx: scheduling.change(tx, asked, now))
+
+    async def due_schedules(self, request: DueRequest, *, now: int | None = None) -> DueSchedules:
+        """Take schedules that are due; see ``Store.due_schedules``."""
+        return await self._desk().write(
+            lambda tx: scheduling.due(tx, request, now), peek=lambda tx: scheduling.peek(tx, request, now)
+        )
+
+    async def fire_schedules(self, firings: Sequence[Firing], *, now: int | None = None) -> list[Fired]:
+        """Submit tasks for instants of schedules; see ``Store.fire_schedules``."""
+        return await self._desk().write(lambda tx: scheduling.fire(tx, firings, now))
 
     # -- views -----------------------------------------------------------------------------------------------
 
@@ -406,6 +480,18 @@ class SqliteStore:
         """Read a tenant's audit trail; see ``Store.read_audit``."""
         return await self._desk().read(lambda tx: switches.read_audit(tx, tenant, after, limit))
 
+    async def list_versions(self, tenant: str | None = None) -> list[VersionRow]:
+        """Count live tasks by version; see ``Store.list_versions``."""
+        return await self._desk().read(lambda tx: changing.list_versions(tx, tenant))
+
+    async def read_acceptances(self, tenant: str, task: str) -> list[AcceptanceRow]:
+        """Read the verdicts on a task's work; see ``Store.read_acceptances``."""
+        return await self._desk().read(lambda tx: changing.read_acceptances(tx, tenant, task))
+
+    async def read_outside(self, tenant: str, task: str) -> list[OutsideRow]:
+        """Read the outside sessions that a task holds; see ``Store.read_outside``."""
+        return await self._desk().read(lambda tx: outside.read_outside(tx, tenant, task))
+
     async def read_inbox(self, tenant: str, task: str, after: int = 0) -> list[InboxRow]:
         """Read what lies before a task; see ``Store.read_inbox``."""
         return await self._desk().read(lambda tx: posting.read_inbox(tx, tenant, task, after))
@@ -433,6 +519,14 @@ class SqliteStore:
     async def list_rules(self, tenant: str) -> list[Rule]:
         """List a tenant's standing rules; see ``Store.list_rules``."""
         return await self._desk().read(lambda tx: rules.list_rules(tx, tenant))
+
+    async def read_schedule(self, tenant: str, id: str) -> ScheduleRow | None:
+        """Read a schedule; see ``Store.read_schedule``."""
+        return await self._desk().read(lambda tx: scheduling.read(tx, tenant, id))
+
+    async def list_schedules(self, tenant: str, after: str = "", limit: int = 100) -> list[ScheduleRow]:
+        """List a tenant's schedules; see ``Store.list_schedules``."""
+        return await self._desk().read(lambda tx: scheduling.list_schedules(tx, tenant, after, limit))
 
     async def health(self) -> Health:
         """Say whether the store answers; never raises."""

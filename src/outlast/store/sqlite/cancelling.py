@@ -1,7 +1,8 @@
 """The verb ``cancel``: what is answered is decided on the task's head.
 
 A task that does not run ends there and then. One that runs takes a mark, with its event; from then on its
-gates refuse, and whatever ends its attempt ends it as cancelled, by the words of that event.
+gates refuse, and whatever ends its attempt ends it as cancelled, by the words of that event. One that has
+begun and is to undo what it has done takes both marks and goes back to a worker; only its end is decided.
 """
 
 from __future__ import annotations
@@ -28,21 +29,24 @@ def _cancel_one(tx: Transaction, one: Cancel, at: int) -> CancelReply:
         return CancelReply(kind="not_found")
     if not head.live:
         return CancelReply(kind="already" if head.state == "cancelled" else "ended", state=head.state)
-    if cancel_head(tx, head, one.by, one.reason):
+    if cancel_head(tx, head, one.by, one.reason, undo=one.undo):
         head.save()
-    return CancelReply(kind="requested" if head.state == "running" else "cancelled", state=head.state)
+    return CancelReply(kind="cancelled" if head.state == "cancelled" else "requested", state=head.state)
 
 
-def cancel_head(tx: Transaction, head: Head, by: str, reason: str) -> bool:
-    """End a live task as cancelled, or mark it where it runs; answers whether anything was changed.
+def cancel_head(tx: Transaction, head: Head, by: str, reason: str, *, undo: bool = False) -> bool:
+    """End a live task as cancelled, or mark it where it runs or is to undo what it has done; answers whether
+    anything was changed.
 
     The first who asks is the one whose reason counts.
     """
     if head.cancelling:
         return False
-    if head.state == "running":
-        head.cancelling = 1
-        head.append("task.cancel_requested", json_text({"by": by, "reason": reason}))
+    undo = undo and head.epoch > 0
+    if head.state == "running" or undo:
+        head.cancelling, head.undoing = 1, int(undo)
+        said = {"by": by, "reason": reason, "undo": True} if undo else {"by": by, "reason": reason}
+        head.append("task.cancel_requested", json_text(said))
         head.facts += 1
         head.tell()
     else:

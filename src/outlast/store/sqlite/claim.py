@@ -111,7 +111,7 @@ def claim(tx: Transaction, request: ClaimRequest, now: int | None) -> ClaimReply
             # A stale entry: the task was taken, ended or moved on another way.
             tenants.back(tenant)
             continue
-        epoch, round_, facts, last_event, deadline_at = row
+        epoch, round_, facts, last_event, deadline_at, undoing = row
         claims.append(
             Claimed(
                 tenant=lane.tenant,
@@ -122,6 +122,7 @@ def claim(tx: Transaction, request: ClaimRequest, now: int | None) -> ClaimReply
                 version=lane.version,
                 facts=facts,
                 deadline_at=deadline_at,
+                cancelling=bool(undoing),
             )
         )
         leases.append((lane.tenant, task, epoch, round_, request.session, lane.version, request.config, at))
@@ -238,12 +239,12 @@ def reconcile(
             continue
         head = Head.read(tx, tenant, task, at)
         assert head is not None, "a lease has a head"
-        epoch, end = head.epoch, "cancelled" if head.cancelling else "released"
+        epoch, end = head.epoch, "cancelled" if head.cut else "released"
         head.end_attempt(end)
         # Raised, so that nothing that was begun under the lost answer is accepted.
         head.epoch += 1
         head.append(f"attempt.{end}", epoch=epoch)
-        if head.cancelling:
+        if head.cut:
             head.end_cancelled(epoch=epoch)
         else:
             head.enqueue()
@@ -262,7 +263,7 @@ def load(tx: Transaction, tasks: Sequence[Claimed]) -> list[Loaded]:
         row = tx.row("load_input", (one.round, one.tenant, one.task))
         if row is None:
             continue
-        input_, user, trace, submitted_at, failures, attempts = row
+        input_, user, trace, submitted_at, failures, attempts, budget, depth, forked = row
         loaded.append(
             Loaded(
                 tenant=one.tenant,
@@ -281,9 +282,17 @@ def load(tx: Transaction, tasks: Sequence[Claimed]) -> list[Loaded]:
                 ),
                 inbox=tuple(posting.read_inbox(tx, one.tenant, one.task)) if lies else (),
                 approvals=tuple(approving.read_approvals(tx, one.tenant, one.task)) if asked else (),
+                budget=budget,
+                depth=depth,
+                issued=_read_issued(tx, one) if forked else (),
             )
         )
     return loaded
+
+
+def _read_issued(tx: Transaction, one: Claimed) -> tuple[OperationRow, ...]:
+    """Read the calls that were made behind a fork, the first made first."""
+    return tuple(operation_row(row) for row in tx.rows("read_issued", (one.tenant, one.task)))
 
 
 def operation_row(row: Row) -> OperationRow:
@@ -313,4 +322,6 @@ def operation_row(row: Row) -> OperationRow:
         ended_at=row[21],
         settled_by=row[22],
         business_key=row[23],
+        idempotency_key=row[24],
+        usage=row[25],
     )

@@ -13,8 +13,10 @@ import orjson
 from outlast.core.transitions import OPERATION, TASK
 from outlast.store.contract import BatchRejected
 from outlast.store.records import (
+    AdoptIssued,
     AppendEvents,
     AskApproval,
+    AttachSession,
     Batch,
     CommitIntent,
     EndAttempt,
@@ -27,7 +29,7 @@ from outlast.store.records import (
     TakeTurn,
     TaskWrites,
 )
-from outlast.store.sqlite import approving, counts, gate, keys
+from outlast.store.sqlite import approving, changing, counts, forking, gate, keys, outside
 from outlast.store.sqlite.heads import Head, any_unsettled, json_text
 from outlast.store.sqlite.transaction import Transaction
 
@@ -133,6 +135,8 @@ def _record_operation(tx: Transaction, head: Head, entry: RecordOperation) -> st
     if entry.takes and recorded:
         tx.run_many("take_inbox", [(entry.key, head.tenant, head.task, number) for number in entry.takes])
     head.say(entry.events)
+    if entry.closes:
+        head.withdraw_approvals(entry.key, epoch=head.epoch)
     return None
 
 
@@ -143,6 +147,15 @@ def _ask_approval(tx: Transaction, head: Head, entry: AskApproval) -> str | None
 
 def _expire_approval(tx: Transaction, head: Head, entry: ExpireApproval) -> str | None:
     return approving.expire(tx, head, entry)
+
+
+def _adopt_issued(tx: Transaction, head: Head, entry: AdoptIssued) -> str | None:
+    forking.adopt_issued(tx, head, entry)
+    return None
+
+
+def _attach_session(tx: Transaction, head: Head, entry: AttachSession) -> str | None:
+    return outside.attach(tx, head, entry)
 
 
 def _commit_intent(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
@@ -161,6 +174,7 @@ def _record_outcome(tx: Transaction, head: Head, entry: RecordOutcome) -> str | 
             entry.error,
             head.at if entry.state in OPERATION.final else None,
             entry.settled_by,
+            entry.usage,
             head.tenant,
             head.task,
             entry.key,
@@ -211,11 +225,11 @@ def _note(tx: Transaction, head: Head, entry: Note) -> str | None:
 
 def _end_attempt(tx: Transaction, head: Head, entry: EndAttempt) -> str | None:
     name, epoch = (head.tenant, head.task), head.epoch
-    if head.cancelling:
+    if head.cut or (head.undoing and entry.task_state in TASK.final):
         head.say(entry.events)
         head.end_attempt("cancelled")
         head.append("attempt.cancelled", epoch=epoch)
-        head.end_cancelled(epoch=epoch)
+        head.end_cancelled(epoch=epoch, error=_undone(head, entry))
         return None
     for key in entry.reopen:
         tx.run("reopen_operation", (*name, key))
@@ -223,6 +237,9 @@ def _end_attempt(tx: Transaction, head: Head, entry: EndAttempt) -> str | None:
     head.end_attempt(entry.attempt_end)
     head.append(f"attempt.{entry.attempt_end}", epoch=epoch)
     if entry.task_state in TASK.final:
+        if entry.judged is not None and entry.task_state == "succeeded":
+            # Before the end itself, so that whoever reads up to the end has read it.
+            changing.judge(tx, head, 1, entry.judged, epoch=epoch)
         head.finish(entry.task_state, result=entry.result, error=entry.error, epoch=epoch)
     elif entry.task_state == "waiting" and entry.reason is not None:
         due_at = _wake_at(tx, head, entry)
@@ -238,6 +255,17 @@ def _end_attempt(tx: Transaction, head: Head, entry: EndAttempt) -> str | None:
     else:
         raise BatchRejected(f"task {head.task}: an attempt cannot end with its task {entry.task_state}")
     return None
+
+
+def _undone(head: Head, entry: EndAttempt) -> str | None:
+    """Answer a worker's error where it says how a cancel went, and so what was undone; also where the cancel
+    came while it undid for another reason."""
+    if entry.error is None:
+        return None
+    said = orjson.loads(entry.error)
+    if not isinstance(said, dict) or said.get("code") != "cancelled":
+        return None
+    return entry.error if head.undoing or "compensation" in said else None
 
 
 def _wake_at(tx: Transaction, head: Head, entry: EndAttempt) -> int | None:
@@ -265,6 +293,8 @@ _WRITERS: dict[type[Entry], Callable[[Transaction, Head, Any], str | None]] = {
     RecordOperation: _record_operation,
     AskApproval: _ask_approval,
     ExpireApproval: _expire_approval,
+    AdoptIssued: _adopt_issued,
+    AttachSession: _attach_session,
     CommitIntent: _commit_intent,
     RecordOutcome: _record_outcome,
     TakeTurn: _take_turn,

@@ -51,6 +51,7 @@ class Head:
         "state",
         "task",
         "tenant",
+        "undoing",
     )
 
     def __init__(self, tx: Transaction, tenant: str, task: str, row: tuple[Any, ...], at: int) -> None:
@@ -65,6 +66,7 @@ class Head:
         self.lane: int
         self.deadline_at: int | None
         self.cancelling: int
+        self.undoing: int
         self.children: int
         (
             self.state,
@@ -76,6 +78,7 @@ class Head:
             self.lane,
             self.deadline_at,
             self.cancelling,
+            self.undoing,
             self.children,
         ) = row
         self._epoch_read, self._last_event_read = self.epoch, self.last_event
@@ -85,6 +88,11 @@ class Head:
         """Read a head; None when there is no such task. at: the time of what is about to happen to it."""
         row = tx.row("read_head", (tenant, task))
         return None if row is None else cls(tx, tenant, task, row, at)
+
+    @property
+    def cut(self) -> bool:
+        """Whether a cancel stands that is not to undo first: whatever ends the attempt ends the task."""
+        return bool(self.cancelling) and not self.undoing
 
     @property
     def live(self) -> bool:
@@ -115,7 +123,9 @@ class Head:
                 "facts": self.facts,
                 "last_event": self.last_event,
                 "lane": self.lane,
+                "deadline_at": self.deadline_at,
                 "cancelling": self.cancelling,
+                "undoing": self.undoing,
                 "epoch_read": self._epoch_read,
             },
         )
@@ -221,7 +231,7 @@ class Head:
             tx.run("send_nothing", (self.at, *name))
         if asks:
             self.withdraw_approvals(epoch=epoch)
-        self.state, self.reason, self.cancelling = state, None, 0
+        self.state, self.reason, self.cancelling, self.undoing = state, None, 0, 0
         tx.run("clear_timers", name)
         tx.run("keep_result", (*name, self.round, state, result, error, effects_open, self.at))
         said = json_text({**(data or {}), "effects_open": effects_open})
@@ -235,16 +245,17 @@ class Head:
         if self.children and tx.run("leave_cancels", (self.task, self.tenant, self.task)):
             tx.hints.add("posts")
 
-    def end_cancelled(self, *, epoch: int = 0) -> None:
-        """End a task whose cancel stands as that asked for."""
+    def end_cancelled(self, *, epoch: int = 0, error: str | None = None) -> None:
+        """End a task whose cancel stands as that asked for. error: what is kept instead of its reason."""
         asked = self._tx.row("read_cancel", (self.tenant, self.task))
         assert asked is not None, "a mark comes with its event"
         said = orjson.loads(asked[0])
-        self.finish_cancelled(said["by"], said["reason"], epoch=epoch)
+        self.finish_cancelled(said["by"], said["reason"], epoch=epoch, error=error)
 
-    def finish_cancelled(self, by: str, reason: str, *, epoch: int = 0) -> None:
+    def finish_cancelled(self, by: str, reason: str, *, epoch: int = 0, error: str | None = None) -> None:
         """End the task as cancelled; see ``finish``."""
-        error = json_text({"code": "cancelled", "message": reason})
+        if error is None:
+            error = json_text({"code": "cancelled", "message": reason})
         self.finish("cancelled", error=error, epoch=epoch, data={"by": by, "reason": reason})
 
     def withdraw_approvals(self, key: str | None = None, *, epoch: int = 0) -> None:

@@ -24,12 +24,13 @@ PARENT_ENDED = "its parent ended"
 def post(tx: Transaction, signals: Sequence[Signal], now: int | None) -> list[Posted]:
     """Put signals into their tasks' inboxes; see ``Store.post``."""
     at = tx.now(now)
-    verdicts = [_post_one(tx, one, at) for one in signals]
+    verdicts = [post_one(tx, one, at) for one in signals]
     tx.write_events()
     return verdicts
 
 
-def _post_one(tx: Transaction, one: Signal, at: int) -> Posted:
+def post_one(tx: Transaction, one: Signal, at: int) -> Posted:
+    """Put one signal into its task's inbox; see ``Store.post``."""
     name = (one.tenant, one.task)
     head = Head.read(tx, *name, at)
     if head is None:
@@ -57,8 +58,8 @@ def _post_one(tx: Transaction, one: Signal, at: int) -> Posted:
 def hear(tx: Transaction, session: str) -> list[News]:
     """Read which running tasks of a session have news; see ``Store.news``."""
     return [
-        News(tenant=tenant, task=task, facts=facts, cancelling=bool(mark))
-        for tenant, task, facts, mark in tx.rows("read_news", (session,))
+        News(tenant=tenant, task=task, facts=facts, cancelling=bool(mark), undoing=bool(undo))
+        for tenant, task, facts, mark, undo in tx.rows("read_news", (session,))
     ]
 
 

@@ -19,9 +19,12 @@ def submit(tx: Transaction, batch: Sequence[Submission]) -> list[Submitted]:
     children: Counter[tuple[str, str, int]] = Counter()
     for one in batch:
         parent = one.parent
-        if parent is not None and not _may_spawn(tx, one, parent):
-            verdicts.append(Submitted(kind="stale", task=one.task))
-            continue
+        depth: int | None = 0
+        if parent is not None:
+            depth = _depth(tx, one, parent)
+            if depth is None:
+                verdicts.append(Submitted(kind="stale", task=one.task))
+                continue
         claimed = tx.run(
             "claim_key",
             (
@@ -39,6 +42,8 @@ def submit(tx: Transaction, batch: Sequence[Submission]) -> list[Submitted]:
                 int(one.announce),
                 now,
                 *((None, None, False) if parent is None else (parent.task, parent.key, parent.detached)),
+                depth,
+                one.budget,
             ),
         )
         if not claimed:
@@ -58,6 +63,8 @@ def submit(tx: Transaction, batch: Sequence[Submission]) -> list[Submitted]:
             heads.append((one.tenant, one.task, "queued", None, lane, deadline_at))
             entries.append((lane, one.tenant, one.task))
         data = json_text({"agent": one.agent, "pool": one.pool})
+        if one.origin is not None:
+            data = f"{data[:-1]},{one.origin[1:]}"
         tx.append_event((one.tenant, one.task, 1, "task.submitted", 0, data, now))
         if one.announce:
             tx.run("announce", (one.tenant, one.task, 1, "task.submitted", data, now))
@@ -68,11 +75,15 @@ def submit(tx: Transaction, batch: Sequence[Submission]) -> list[Submitted]:
     return verdicts
 
 
-def _may_spawn(tx: Transaction, one: Submission, parent: Parent) -> bool:
-    """Say whether a parent may have this child: it runs under that lease and no cancel stands, or the child
-    is there already."""
-    found = tx.row("read_parent", (one.tenant, parent.task))
-    return found == ("running", parent.epoch, 0) or tx.row("read_digest", (one.tenant, one.task)) is not None
+def _depth(tx: Transaction, one: Submission, parent: Parent) -> int | None:
+    """Answer how many parents a child has; None where its parent may not have it: it has to run under that
+    lease, and no cancel may stand, unless the child is there already."""
+    state, epoch, cancelling, depth = tx.row("read_parent", (one.tenant, parent.task)) or ("", 0, 0, 0)
+    if (state, epoch, cancelling) != ("running", parent.epoch, 0) and (
+        tx.row("read_digest", (one.tenant, one.task)) is None
+    ):
+        return None
+    return int(depth) + 1
 
 
 def _read_winner(tx: Transaction, one: Submission) -> Submitted:

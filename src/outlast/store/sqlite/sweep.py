@@ -46,7 +46,7 @@ def _take_away(tx: Transaction, request: SweepRequest, at: int) -> tuple[list[Ta
         head = Head.read(tx, tenant, task, at)
         assert head is not None, "a lease has a head"
         epoch = head.epoch
-        if head.cancelling:
+        if head.cut:
             _cancel(head)
             head.save()
             lost.append(TaskRef(tenant=tenant, task=task))
@@ -75,16 +75,16 @@ def _expire(tx: Transaction, request: SweepRequest, at: int) -> list[TaskRef]:
         head = Head.read(tx, tenant, task, at)
         assert head is not None, "the query joined it"
         epoch = 0
-        if head.cancelling:
+        if head.cut:
             _cancel(head)
             head.save()
             expired.append(TaskRef(tenant=tenant, task=task))
             continue
         if head.state == "running":
-            epoch = head.epoch
-            head.end_attempt("failed")
+            epoch, end = head.epoch, "cancelled" if head.undoing else "failed"
+            head.end_attempt(end)
             head.epoch += 1
-            head.append("attempt.failed", epoch=epoch)
+            head.append(f"attempt.{end}", epoch=epoch)
         _fail(head, "deadline_exceeded", "the task's deadline passed", epoch)
         head.save()
         expired.append(TaskRef(tenant=tenant, task=task))
@@ -101,6 +101,10 @@ def _cancel(head: Head) -> None:
 
 
 def _fail(head: Head, code: str, message: str, epoch: int) -> None:
+    """Fail a task; one whose cancel stands, and that had still to undo, ends as cancelled all the same."""
+    if head.cancelling:
+        head.end_cancelled(epoch=epoch)
+        return
     head.finish(
         "failed", error=json_text({"code": code, "message": message}), epoch=epoch, data={"code": code}
     )

@@ -46,6 +46,10 @@ TABLES = (
     "approvals",
     "votes",
     "rules",
+    "schedules",
+    "issued",
+    "acceptances",
+    "outside",
     "migrations",
 )
 """Every table that both stores have."""
@@ -86,6 +90,9 @@ def _task_row(
     parent: str | None,
     children: int,
     asks: int,
+    forked_from: str | None,
+    accepted: str | None,
+    budget: str | None,
 ) -> TaskRow:
     return TaskRow(
         tenant=tenant,
@@ -113,6 +120,9 @@ def _task_row(
         parent=parent,
         children=children,
         asks=asks,
+        forked_from=forked_from,
+        accepted=accepted,
+        budget=budget,
     )
 
 

@@ -4,7 +4,7 @@ Each checker looks at one promise and answers the violations it sees, named by t
 ``check_all`` asks every one. They read ``await store.dump()`` and, where the outside is the judge, the log of
 the Recorder; they share no code with the stores, so that a fault there cannot hide itself here.
 
-What is not here yet comes with its part: undo, limits.
+What is not here yet comes with its part: limits.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ from outlast.testing.checkers.tasks import (
     final_states_stand,
     one_task_per_key,
     quiet_is_quiet,
+    schedules_account_for_their_tasks,
 )
+from outlast.testing.checkers.undos import undos_are_decided_first, undos_go_backwards
 
 __all__ = ["CHECKERS", "Call", "Dump", "Evidence", "Violation", "calls_of", "check_all"]
 
@@ -62,6 +64,7 @@ CHECKERS: dict[str, Checker] = {
         effects_are_accounted_for,
         unknowns_are_queued,
         settlements_are_counted,
+        schedules_account_for_their_tasks,
         business_keys_follow_their_operations,
         events_are_dense,
         leases_have_living_sessions,
@@ -74,6 +77,8 @@ CHECKERS: dict[str, Checker] = {
         cancels_are_final,
         inboxes_hold_facts,
         families_hear_of_each_other,
+        undos_go_backwards,
+        undos_are_decided_first,
         quiet_is_quiet,
     )
 }

@@ -104,10 +104,11 @@ def operation_of(row: Row) -> tuple[str, str, str]:
 
 
 def by_operation_id(seen: Evidence) -> dict[str, list[Row]]:
-    """Group the ledger by the ids that the other side sees."""
+    """Group the ledger by the keys that the other side sees: a fork goes on under those of the task that it
+    was made from."""
     found: dict[str, list[Row]] = defaultdict(list)
     for row in seen.rows("operations"):
-        found[operation_id(row["task"], row["key"])].append(row)
+        found[row.get("idempotency_key") or operation_id(row["task"], row["key"])].append(row)
     return found
 
 

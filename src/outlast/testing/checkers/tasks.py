@@ -11,6 +11,8 @@ from outlast.errors import InvalidKey
 from outlast.testing.checkers.seen import Evidence, state_of, where
 
 FINAL_EVENTS = frozenset(f"task.{state}" for state in TASK.final)
+VERDICTS = frozenset({"task.accepted", "task.rejected"})
+"""What people say of work that is done."""
 
 
 def accepted_is_stored(seen: Evidence) -> Iterator[str]:
@@ -60,7 +62,7 @@ def one_task_per_key(seen: Evidence) -> Iterator[str]:
 
 
 def final_states_stand(seen: Evidence) -> Iterator[str]:
-    """A final state never changes within its round, and its event is the last."""
+    """A final state never changes within its round, and its event is the last, but for verdicts."""
     results, events = seen.by_task("results"), seen.by_task("events")
     for name, head in seen.heads.items():
         of_round = [row for row in results[name] if row["round"] == head["round"]]
@@ -77,7 +79,7 @@ def final_states_stand(seen: Evidence) -> Iterator[str]:
         ended = [f"task.{row['state']}" for row in sorted(results[name], key=lambda r: int(r["round"]))]
         if finals != ended:
             yield f"{where(name)}: its final events are {finals}, its results {ended}"
-        last = stream[-1]["kind"] if stream else None
+        last = next((row["kind"] for row in reversed(stream) if row["kind"] not in VERDICTS), None)
         if head["state"] in TASK.final and last != f"task.{head['state']}":
             yield f"{where(name)}: is {head['state']}, and its last event is {last}"
 
@@ -113,6 +115,26 @@ def every_live_task_goes_on(seen: Evidence) -> Iterator[str]:
         owed = [head["deadline_at"]] if state not in TASK.final and head["deadline_at"] is not None else []
         if deadlines != owed:
             yield f"{where(name)}: is {state}, has deadline timers {deadlines}, should have {owed}"
+
+
+def schedules_account_for_their_tasks(seen: Evidence) -> Iterator[str]:
+    """What a schedule says that it fired is there, under keys that name it."""
+    keys: dict[tuple[str, str], str] = {}
+    fired: Counter[tuple[str, str]] = Counter()
+    for row in seen.rows("inputs"):
+        key = row["key"] or ""
+        if key.startswith("schedule:"):
+            keys[row["tenant"], row["task"]] = key
+            # The instant's own text has two colons.
+            fired[row["tenant"], key.removeprefix("schedule:").rsplit(":", 3)[0]] += 1
+    for row in seen.rows("schedules"):
+        name = f"tenant {row['tenant']}, schedule {row['id']}"
+        if row["fired"] > fired[row["tenant"], row["id"]]:
+            yield f"{name}: says that it fired {row['fired']}, there are {fired[row['tenant'], row['id']]}"
+        if row["last_task"] is not None:
+            key = keys.get((row["tenant"], row["last_task"]), "")
+            if not key.startswith(f"schedule:{row['id']}:"):
+                yield f"{name}: its last task is {row['last_task']}, whose key is {key!r}"
 
 
 def quiet_is_quiet(seen: Evidence) -> Iterator[str]:

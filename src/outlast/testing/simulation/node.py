@@ -32,6 +32,21 @@ from outlast.store.approving import (
     Rules,
     VoteRow,
 )
+from outlast.store.changing import (
+    Acceptance,
+    AcceptanceRow,
+    Accepted,
+    Adopt,
+    Adopted,
+    Fork,
+    Forked,
+    OutsideEvent,
+    OutsidePosted,
+    OutsideRow,
+    Retried,
+    Retry,
+    VersionRow,
+)
 from outlast.store.contract import Store, Wakes
 from outlast.store.passing import Passage
 from outlast.store.posting import (
@@ -84,6 +99,17 @@ from outlast.store.rows import (
     Publication,
     TaskFilter,
     TaskRow,
+)
+from outlast.store.scheduling import (
+    DueRequest,
+    DueSchedules,
+    Fired,
+    Firing,
+    PutSchedule,
+    SchedulePut,
+    ScheduleRow,
+    ScheduleSet,
+    SetSchedule,
 )
 from outlast.testing.simulation.loop import SimulationLoop
 from outlast.testing.simulation.weather import Weather
@@ -320,6 +346,26 @@ class NodeStore:
     async def decide(self, decisions: Sequence[Decision], *, now: int | None = None) -> list[Decided]:
         return await self._carry("decide", lambda store: store.decide(decisions, now=now))
 
+    async def retry(self, requests: Sequence[Retry], *, now: int | None = None) -> list[Retried]:
+        return await self._carry("retry", lambda store: store.retry(requests, now=now))
+
+    async def fork(self, requests: Sequence[Fork], *, now: int | None = None) -> list[Forked]:
+        return await self._carry("fork", lambda store: store.fork(requests, now=now))
+
+    async def adopt(self, requests: Sequence[Adopt], *, now: int | None = None) -> list[Adopted]:
+        return await self._carry("adopt", lambda store: store.adopt(requests, now=now))
+
+    async def wake(self, ref: TaskRef, by: str, reason: str, *, now: int | None = None) -> bool:
+        return await self._carry("wake", lambda store: store.wake(ref, by, reason, now=now))
+
+    async def accept(self, verdicts: Sequence[Acceptance], *, now: int | None = None) -> list[Accepted]:
+        return await self._carry("accept", lambda store: store.accept(verdicts, now=now))
+
+    async def post_outside(
+        self, events: Sequence[OutsideEvent], *, now: int | None = None
+    ) -> list[OutsidePosted]:
+        return await self._carry("post_outside", lambda store: store.post_outside(events, now=now))
+
     async def put_rule(self, rule: Rule, *, now: int | None = None) -> int:
         return await self._carry("put_rule", lambda store: store.put_rule(rule, now=now))
 
@@ -385,6 +431,15 @@ class NodeStore:
     async def read_audit(self, tenant: str, after: int = 0, limit: int = 100) -> list[AuditRow]:
         return await self._carry("read_audit", lambda store: store.read_audit(tenant, after, limit))
 
+    async def list_versions(self, tenant: str | None = None) -> list[VersionRow]:
+        return await self._carry("list_versions", lambda store: store.list_versions(tenant))
+
+    async def read_acceptances(self, tenant: str, task: str) -> list[AcceptanceRow]:
+        return await self._carry("read_acceptances", lambda store: store.read_acceptances(tenant, task))
+
+    async def read_outside(self, tenant: str, task: str) -> list[OutsideRow]:
+        return await self._carry("read_outside", lambda store: store.read_outside(tenant, task))
+
     async def read_inbox(self, tenant: str, task: str, after: int = 0) -> list[InboxRow]:
         return await self._carry("read_inbox", lambda store: store.read_inbox(tenant, task, after))
 
@@ -405,6 +460,24 @@ class NodeStore:
 
     async def list_rules(self, tenant: str) -> list[Rule]:
         return await self._carry("list_rules", lambda store: store.list_rules(tenant))
+
+    async def put_schedule(self, asked: PutSchedule, *, now: int | None = None) -> SchedulePut:
+        return await self._carry("put_schedule", lambda store: store.put_schedule(asked, now=now))
+
+    async def set_schedule(self, asked: SetSchedule, *, now: int | None = None) -> ScheduleSet:
+        return await self._carry("set_schedule", lambda store: store.set_schedule(asked, now=now))
+
+    async def due_schedules(self, request: DueRequest, *, now: int | None = None) -> DueSchedules:
+        return await self._carry("due_schedules", lambda store: store.due_schedules(request, now=now))
+
+    async def fire_schedules(self, firings: Sequence[Firing], *, now: int | None = None) -> list[Fired]:
+        return await self._carry("fire_schedules", lambda store: store.fire_schedules(firings, now=now))
+
+    async def read_schedule(self, tenant: str, id: str) -> ScheduleRow | None:
+        return await self._carry("read_schedule", lambda store: store.read_schedule(tenant, id))
+
+    async def list_schedules(self, tenant: str, after: str = "", limit: int = 100) -> list[ScheduleRow]:
+        return await self._carry("list_schedules", lambda store: store.list_schedules(tenant, after, limit))
 
     async def health(self) -> Health:
         try:

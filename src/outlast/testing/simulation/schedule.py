@@ -29,7 +29,7 @@ from outlast.engine.worker import Worker
 from outlast.errors import StoreUnavailable
 from outlast.store.records import Settlement, TaskRef
 from outlast.store.rows import OperationFilter
-from outlast.streams.tail import Tail
+from outlast.streams.tail import FINAL, Tail
 from outlast.submitting import DEFAULT_TENANT
 from outlast.testing.checkers import CHECKERS, Evidence, Violation, check_all
 from outlast.testing.simulation.agents import APP, MAY_FAIL, TOOL_TIMEOUT_S
@@ -342,7 +342,8 @@ class _Schedule:
         kind = ""
         async for event in tail.follow(DEFAULT_TENANT, task):
             seen.append(event.number)
-            kind = event.kind
+            if event.kind in FINAL:
+                kind = event.kind
         if seen != list(range(1, len(seen) + 1)):
             self.violations.append(f"the stream of {task} was {seen}")
         self.world.note(f"client{number} saw {kind}")

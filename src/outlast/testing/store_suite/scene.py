@@ -184,6 +184,10 @@ class Scene:
         """Know tasks that a test has submitted by itself, so that ``claim_task`` finds them."""
         self._submitted.update({(record.tenant, record.task): record for record in records})
 
+    def record_of(self, of: Any) -> Submission:
+        """Answer what a task was submitted as."""
+        return self._submitted[of.tenant, of.task]
+
     async def task(self, of: Any) -> TaskRow:
         """Read one task, named by anything that has a tenant and a task."""
         rows = await self.store.read_tasks([TaskRef(tenant=of.tenant, task=of.task)])
@@ -245,7 +249,7 @@ class Scene:
         self, of: Any, *, session: str | None = None, ttl_us: int = 60 * SECOND, version: str = "version-77"
     ) -> Claimed:
         """Claim this very task, the only one of its agent in its pool; under a new session unless given."""
-        record = self._submitted[of.tenant, of.task]
+        record = self.record_of(of)
         session = session or await self.session(ttl_us)
         reply = await self.claim(
             session,

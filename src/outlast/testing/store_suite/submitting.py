@@ -33,7 +33,9 @@ class TestSubmit:
     """The verb ``submit``."""
 
     async def test_stores_every_value_in_its_place(self, scene: Scene) -> None:
-        record = await scene.submit(deadline_us=977 * SECOND, announce=True, version="version-5")
+        record = await scene.submit(
+            deadline_us=977 * SECOND, announce=True, version="version-5", budget=scene.text("budget")
+        )
         task = await scene.task(record)
         [head] = await scene.rows("tasks", record)
         [inputs] = await scene.rows("inputs", record)
@@ -56,6 +58,9 @@ class TestSubmit:
             "parent": None,
             "parent_key": None,
             "detached": False,
+            "depth": 0,
+            "budget": record.budget,
+            "forked_from": None,
         }
         assert bool(inputs["announce"])
         assert (head["state"], head["reason"], head["epoch"], head["round"]) == ("queued", None, 0, ROUND)
@@ -81,6 +86,7 @@ class TestSubmit:
             1,
         )
         assert (task.attempts, task.effects_open) == (0, 0)
+        assert (task.budget, task.forked_from, task.accepted) == (record.budget, None, None)
 
     async def test_writes_the_first_event(self, scene: Scene) -> None:
         record = await scene.submit()

@@ -8,13 +8,14 @@ select item, lane
 -- Accept tasks; answers the items that are not simply accepted.
 -- name: submit
 select item, kind, task
-  from outlast.submit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19);
+  from outlast.submit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
+       $21);
 
 -- Accept tasks with every wait contained in a savepoint.
 -- name: submit_guarded
 select item, kind, task
   from outlast.submit_guarded($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,
-       $20, $21);
+       $20, $21, $22, $23);
 
 -- Open or renew a session.
 -- name: renew
@@ -32,12 +33,13 @@ select tenant, task
 
 -- Claim queued tasks for a session.
 -- name: claim
-select tenant, task, epoch, round, agent, version, facts, deadline_at, lane, now, refused
+select tenant, task, epoch, round, agent, version, facts, deadline_at, cancelling, lane, now, refused
   from outlast.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
 
 -- Read inputs of tasks, whether something lies before them, and count their ended attempts; no locks.
 -- name: load_inputs
-select c.item, i.input, i.user_name, i.trace, i.submitted_at, a.failures, a.attempts,
+select c.item, i.input, i.user_name, i.trace, i.submitted_at, a.failures, a.attempts, i.budget, i.depth,
+       i.forked_from is not null as forked,
        exists (select from outlast.inbox b
                 where b.tenant = c.tenant and b.task = c.task and b.taken_by is null) as heard
   from unnest($1::text[], $2::text[], $3::integer[]) with ordinality as c (tenant, task, round, item)
@@ -52,7 +54,7 @@ select c.item, i.input, i.user_name, i.trace, i.submitted_at, a.failures, a.atte
 -- name: load_operations
 select c.item, o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect,
        o.attempt, o.turn, o.epoch, o.arguments, o.result, o.error, o.created_at, o.intent_at, o.first_intent_at,
-       o.deadline_at, o.due_at, o.ended_at, o.settled_by, o.business_key
+       o.deadline_at, o.due_at, o.ended_at, o.settled_by, o.business_key, o.idempotency_key, o.usage
   from unnest($1::text[], $2::text[]) with ordinality as c (tenant, task, item)
   join outlast.operations o on o.tenant = c.tenant and o.task = c.task
  order by c.item, o.position, o.key;
@@ -84,15 +86,15 @@ select outlast.note($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- Note requests that are about to leave; answers what decides on each.
 -- name: admit
-select item, now, task_state, task_epoch, cancelling, lease_epoch, lease_until, tool, state, attempt, epoch, deadline_at, decision,
-       paused, approval, approval_state, approval_fingerprint, approval_spent, trace, attempts, data
+select item, now, task_state, task_epoch, cancelling, lease_epoch, lease_until, kind, tool, state, attempt, epoch, deadline_at,
+       decision, paused, approval, approval_state, approval_fingerprint, approval_spent, trace, attempts, data
   from outlast.admit($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- Take unknown operations that are due.
 -- name: claim_open
 select tenant, task, key, "position", kind, name, state, request, decision, effect, attempt, turn, epoch, arguments,
        result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by, business_key,
-       since, asked, unusable, sender_gone, trace, task_ended
+       idempotency_key, usage, since, asked, unusable, sender_gone, trace, task_ended
   from outlast.claim_open($1, $2, $3, $4, $5);
 
 -- Put taken operations back.
@@ -108,11 +110,11 @@ select kind, number, state, woken, told
 -- Cancel tasks.
 -- name: cancel
 select kind, state
-  from outlast.cancel($1, $2, $3, $4, $5);
+  from outlast.cancel($1, $2, $3, $4, $5, $6);
 
 -- Say what a worker has heard, and read what there is more.
 -- name: news
-select tenant, task, facts, cancelling
+select tenant, task, facts, cancelling, undoing
   from outlast.news($1, $2, $3, $4);
 
 -- Deliver what tasks' ends have left.

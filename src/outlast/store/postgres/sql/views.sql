@@ -4,7 +4,8 @@
 -- name: read_tasks
 select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, t.reason, t.epoch, t.round,
        t.last_event, i.key, i.user_name as user, i.input, r.result, r.error, a.attempts, u.effects_open,
-       i.submitted_at, r.ended_at, t.deadline_at, t.cancelling, i.parent, t.children, q.asks
+       i.submitted_at, r.ended_at, t.deadline_at, t.cancelling, i.parent, t.children, q.asks,
+       i.forked_from, v.accepted, i.budget
   from unnest($1::text[], $2::text[]) with ordinality as c (tenant, task, item)
   join outlast.tasks t on t.tenant = c.tenant and t.id = c.task
   join outlast.inputs i on i.tenant = t.tenant and i.task = t.id
@@ -18,13 +19,20 @@ select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, 
  cross join lateral (
        select count(*) as asks from outlast.approvals q
         where q.tenant = t.tenant and q.task = t.id and q.state = 'pending') q
+ cross join lateral (
+       select (select v.verdict
+                 from outlast.acceptances v
+                where v.tenant = t.tenant and v.task = t.id and v.round = t.round
+                order by v.number desc
+                limit 1) as accepted) v
  order by c.item;
 
 -- List a tenant's tasks, newest first.
 -- name: list_tasks
 select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, t.reason, t.epoch, t.round,
        t.last_event, i.key, i.user_name as user, i.input, r.result, r.error, a.attempts, u.effects_open,
-       i.submitted_at, r.ended_at, t.deadline_at, t.cancelling, i.parent, t.children, q.asks
+       i.submitted_at, r.ended_at, t.deadline_at, t.cancelling, i.parent, t.children, q.asks,
+       i.forked_from, v.accepted, i.budget
   from outlast.tasks t
   join outlast.inputs i on i.tenant = t.tenant and i.task = t.id
   join outlast.lanes l on l.id = t.lane
@@ -37,6 +45,12 @@ select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, 
  cross join lateral (
        select count(*) as asks from outlast.approvals q
         where q.tenant = t.tenant and q.task = t.id and q.state = 'pending') q
+ cross join lateral (
+       select (select v.verdict
+                 from outlast.acceptances v
+                where v.tenant = t.tenant and v.task = t.id and v.round = t.round
+                order by v.number desc
+                limit 1) as accepted) v
  where t.tenant = $1
    and ($2::text is null or t.state = $2)
    and ($3::text is null or l.agent = $3)
@@ -48,7 +62,8 @@ select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, 
 -- name: list_children
 select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, t.reason, t.epoch, t.round,
        t.last_event, i.key, i.user_name as user, i.input, r.result, r.error, a.attempts, u.effects_open,
-       i.submitted_at, r.ended_at, t.deadline_at, t.cancelling, i.parent, t.children, q.asks
+       i.submitted_at, r.ended_at, t.deadline_at, t.cancelling, i.parent, t.children, q.asks,
+       i.forked_from, v.accepted, i.budget
   from outlast.inputs i
   join outlast.tasks t on t.tenant = i.tenant and t.id = i.task
   join outlast.lanes l on l.id = t.lane
@@ -61,6 +76,12 @@ select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, 
  cross join lateral (
        select count(*) as asks from outlast.approvals q
         where q.tenant = t.tenant and q.task = t.id and q.state = 'pending') q
+ cross join lateral (
+       select (select v.verdict
+                 from outlast.acceptances v
+                where v.tenant = t.tenant and v.task = t.id and v.round = t.round
+                order by v.number desc
+                limit 1) as accepted) v
  where i.tenant = $1 and i.parent = $6
    and ($2::text is null or t.state = $2)
    and ($3::text is null or l.agent = $3)
@@ -97,7 +118,7 @@ select l.epoch, l.round, l.session, coalesce(s.name, l.session), l.version, l.co
 -- name: list_task_operations
 select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect, o.attempt,
        o.turn, o.epoch, o.arguments, o.result, o.error, o.created_at, o.intent_at, o.first_intent_at, o.deadline_at,
-       o.due_at, o.ended_at, o.settled_by, o.business_key
+       o.due_at, o.ended_at, o.settled_by, o.business_key, o.idempotency_key, o.usage
   from outlast.operations o
  where o.tenant = $1 and o.task = $2
    and ($3::text is null or o.key = $3)
@@ -113,7 +134,7 @@ select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, 
 -- name: list_unknown_operations
 select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect, o.attempt,
        o.turn, o.epoch, o.arguments, o.result, o.error, o.created_at, o.intent_at, o.first_intent_at, o.deadline_at,
-       o.due_at, o.ended_at, o.settled_by, o.business_key
+       o.due_at, o.ended_at, o.settled_by, o.business_key, o.idempotency_key, o.usage
   from outlast.unsettled u
   join outlast.operations o on o.tenant = u.tenant and o.task = u.task and o.key = u.key
  where u.tenant = $1
@@ -131,8 +152,8 @@ select e.number, e.attempt, e.source, e.data, e.at, e.says
 
 -- Read what decides whether a request of an operation may leave.
 -- name: read_passage
-select now, task_state, task_epoch, cancelling, lease_epoch, lease_until, tool, state, attempt, epoch, deadline_at, decision,
-       paused, approval, approval_state, approval_fingerprint, approval_spent, trace, attempts, data
+select now, task_state, task_epoch, cancelling, lease_epoch, lease_until, kind, tool, state, attempt, epoch, deadline_at,
+       decision, paused, approval, approval_state, approval_fingerprint, approval_spent, trace, attempts, data
   from outlast.passage($1, $2, $3, $4, $5);
 
 -- Read an operation's place in the reconciliation queue.
@@ -152,7 +173,7 @@ select s.tool, sum(s.unknown)::bigint as unknown, sum(s.happened)::bigint as hap
         select o.name, 1, 0, 0, 0
           from (select u.tenant, u.task, u.key from outlast.unsettled u where u.tenant = $1 limit $2) u
           join outlast.operations o on o.tenant = u.tenant and o.task = u.task and o.key = u.key
-         where o.kind = 'tool') s
+         where o.kind in ('tool', 'compensation')) s
  group by s.tool
  order by s.tool collate "C";
 

@@ -21,6 +21,8 @@ create table tasks (
     lane integer not null,
     deadline_at integer,
     cancelling integer not null default 0 check (cancelling in (0, 1)),
+    -- With cancelling: what it has done is undone before it ends.
+    undoing integer not null default 0 check (undoing in (0, 1) and undoing <= cancelling),
     children integer not null default 0 check (children >= 0),
     primary key (tenant, id),
     check ((state = 'waiting') = (reason is not null))
@@ -49,6 +51,9 @@ create table inputs (
     parent text,
     parent_key text,
     detached integer not null default 0 check (detached in (0, 1)),
+    depth integer not null default 0 check (depth >= 0),
+    budget text,
+    forked_from text,
     primary key (tenant, task),
     check ((parent is null) = (parent_key is null))
 ) strict, without rowid;
@@ -165,6 +170,8 @@ create table operations (
     ended_at integer,
     settled_by text,
     business_key text,
+    idempotency_key text,
+    usage text,
     primary key (tenant, task, key)
 ) strict, without rowid;
 
@@ -413,6 +420,60 @@ create table rules (
 
 create index rules_tool on rules (tenant, tool, changed);
 
+-- Calls that the task which a fork began with has made behind the fork, under the keys that were sent.
+create table issued (
+    tenant text not null,
+    task text not null,
+    key text not null,
+    kind text not null,
+    name text not null,
+    state text not null,
+    request text not null,
+    decision text,
+    effect text not null,
+    attempt integer not null check (attempt >= 1),
+    turn integer not null,
+    arguments text,
+    idempotency_key text not null,
+    first_intent_at integer not null,
+    intent_at integer not null,
+    deadline_at integer not null,
+    primary key (tenant, task, key)
+) strict, without rowid;
+
+-- Verdicts on finished work; the highest number of a round stands.
+create table acceptances (
+    tenant text not null,
+    task text not null,
+    round integer not null,
+    number integer not null check (number >= 1),
+    verdict text not null check (verdict in ('accepted', 'rejected')),
+    by_whom text not null,
+    reason text not null,
+    evidence text not null,
+    at integer not null,
+    primary key (tenant, task, round, number)
+) strict, without rowid;
+
+-- Conversations and runs at providers, and the one task that holds each.
+create table outside (
+    tenant text not null,
+    provider text not null check (provider <> ''),
+    session text not null check (session <> ''),
+    run text not null,
+    task text not null,
+    epoch integer not null,
+    attached_at integer not null,
+    last_event text,
+    last_event_at integer,
+    primary key (tenant, provider, session, run)
+) strict, without rowid;
+
+create index outside_task on outside (tenant, task);
+
+-- By it an operator sees which versions are still needed, whatever has ended.
+create index tasks_waiting on tasks (lane) where state = 'waiting';
+
 -- The second guard of the protocol's promises, below every verb.
 
 create trigger tasks_guard before update on tasks begin
@@ -424,6 +485,7 @@ create trigger tasks_guard before update on tasks begin
             and not (new.state = 'queued' and new.round = old.round + 1)
             then raise(abort, 'a final task state changes only to queued, in the next round')
         when old.cancelling = 1 and new.state <> 'running' and new.state <> 'cancelled'
+            and not (old.undoing = 1 and new.undoing = 1 and new.state in ('queued', 'waiting'))
             then raise(abort, 'a task whose cancel stands ends as cancelled')
     end;
 end;
@@ -482,6 +544,22 @@ begin
     select raise(abort, 'what lies before a task is taken once, and is never changed');
 end;
 
+create trigger issued_no_update before update on issued begin
+    select raise(abort, 'what was issued is never changed');
+end;
+
+create trigger issued_no_delete before delete on issued begin
+    select raise(abort, 'what was issued is never deleted');
+end;
+
+create trigger acceptances_no_update before update on acceptances begin
+    select raise(abort, 'verdicts are never changed');
+end;
+
+create trigger acceptances_no_delete before delete on acceptances begin
+    select raise(abort, 'verdicts are never deleted');
+end;
+
 -- A key that is held is given up before another has it.
 create trigger business_keys_guard before update on business_keys
 when old.state = 'held' and (new.tenant <> old.tenant or new.task <> old.task or new.key <> old.key)
@@ -528,3 +606,45 @@ end;
 create trigger results_no_delete before delete on results begin
     select raise(abort, 'results are never deleted');
 end;
+
+-- What submits tasks by the clock.
+create table schedules (
+    tenant text not null check (tenant <> ''),
+    id text not null check (
+        length(id) between 1 and 255
+        and instr(cast(id as blob), x'00') = 0
+        and id not glob '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'
+        and trim(id) <> ''
+    ),
+    revision integer not null check (revision >= 1),
+    agent text not null check (agent <> ''),
+    version_asked text not null,
+    pool text not null check (pool <> ''),
+    priority integer not null,
+    input text not null,
+    user_name text,
+    deadline_us integer,
+    timing text not null,
+    missed text not null check (missed in ('skip', 'once', 'all')),
+    max_missed integer not null check (max_missed >= 1),
+    overlap text not null check (overlap in ('allow', 'skip')),
+    jitter_us integer not null check (jitter_us >= 0),
+    paused text,
+    paused_by text,
+    next_at integer,
+    taken_until integer not null default 0,
+    last_at integer,
+    last_task text,
+    fired integer not null default 0,
+    skipped integer not null default 0,
+    note text,
+    noted_at integer,
+    created_at integer not null,
+    changed_at integer not null,
+    changed_by text not null,
+    primary key (tenant, id),
+    check ((paused is null) = (paused_by is null))
+) strict;
+
+-- What may become due, by when.
+create index schedules_due on schedules (next_at, tenant, id) where paused is null and next_at is not null;

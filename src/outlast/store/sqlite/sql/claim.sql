@@ -70,7 +70,7 @@ where lane = :lane and seq = :seq;
 update tasks
 set state = 'running', epoch = epoch + 1, last_event = last_event + 1, lane = :lane
 where tenant = :tenant and id = :task and state = 'queued' and lane = :lane_read
-returning epoch, round, facts, last_event, deadline_at;
+returning epoch, round, facts, last_event, deadline_at, undoing;
 
 -- Write leases.
 -- name: make_leases
@@ -94,13 +94,15 @@ select input, user_name, trace, submitted_at,
     (select count(*) from attempts
      where attempts.tenant = inputs.tenant and attempts.task = inputs.task and attempts.round = :round
          and attempts."end" = 'failed'),
-    (select count(*) from attempts where attempts.tenant = inputs.tenant and attempts.task = inputs.task)
+    (select count(*) from attempts where attempts.tenant = inputs.tenant and attempts.task = inputs.task),
+    budget, depth, forked_from is not null
 from inputs
 where tenant = :tenant and task = :task;
 
 -- Read a task's journal; the few rows of one task are put in order by who asked.
 -- name: load_operations
 select tenant, task, key, position, kind, name, state, request, decision, effect, attempt, turn, epoch, arguments,
-    result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by, business_key
+    result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by, business_key,
+    idempotency_key, usage
 from operations
 where tenant = :tenant and task = :task;

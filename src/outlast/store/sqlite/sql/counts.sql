@@ -7,7 +7,7 @@
 insert into settled_counts (tenant, tool, happened, did_not_happen, sent_again)
 select tenant, name, :happened, :did_not_happen, :sent_again
 from operations
-where tenant = :tenant and task = :task and key = :key and kind = 'tool'
+where tenant = :tenant and task = :task and key = :key and kind in ('tool', 'compensation')
 on conflict (tenant, tool) do update
 set happened = happened + excluded.happened, did_not_happen = did_not_happen + excluded.did_not_happen,
     sent_again = sent_again + excluded.sent_again;
@@ -23,7 +23,7 @@ from (
     select name, 1, 0, 0, 0
     from (select tenant, task, key from unsettled where tenant = :tenant limit :limit) as open
     join operations using (tenant, task, key)
-    where kind = 'tool'
+    where kind in ('tool', 'compensation')
 )
 group by tool
 order by tool;

@@ -85,7 +85,8 @@ on conflict (tenant, provider) do update set until_at = max(until_at, excluded.u
 -- way.
 -- name: record_outcome
 update operations
-set state = :state, result = :result, error = :error, turn = turn + 1, ended_at = :ended_at, settled_by = :settled_by
+set state = :state, result = :result, error = :error, turn = turn + 1, ended_at = :ended_at, settled_by = :settled_by,
+    usage = coalesce(:usage, usage)
 where tenant = :tenant and task = :task and key = :key and attempt = :attempt and turn = :turn
     and (state = 'running' or (state = 'unknown' and :state <> 'planned'));
 

@@ -10,7 +10,8 @@ select cast(round(unixepoch('subsec') * 1000) as integer) * 1000;
 
 -- Read one task's head.
 -- name: read_head
-select state, reason, epoch, round, facts, last_event, lane, deadline_at, cancelling, children
+select state, reason, epoch, round, facts, last_event, lane, deadline_at, cancelling, undoing,
+    children
 from tasks
 where tenant = :tenant and id = :task;
 
@@ -18,7 +19,7 @@ where tenant = :tenant and id = :task;
 -- name: write_head
 update tasks
 set state = :state, reason = :reason, epoch = :epoch, round = :round, facts = :facts, last_event = :last_event,
-    lane = :lane, cancelling = :cancelling
+    lane = :lane, deadline_at = :deadline_at, cancelling = :cancelling, undoing = :undoing
 where tenant = :tenant and id = :task and epoch = :epoch_read;
 
 -- Append events; their numbers were counted on from the head.

@@ -44,7 +44,7 @@ where session = :session and tenant = :tenant and task = :task and news between 
 
 -- Read the running tasks of a session for which there is news.
 -- name: read_news
-select leases.tenant, leases.task, leases.news, tasks.cancelling
+select leases.tenant, leases.task, leases.news, tasks.cancelling, tasks.undoing
 from leases
 join tasks on tasks.tenant = leases.tenant and tasks.id = leases.task
 where leases.session = :session and leases.news > 0

@@ -5,9 +5,9 @@
 -- Claim the task's id and the tenant's key by one insert; no row changes when either is taken.
 -- name: claim_key
 insert into inputs (tenant, task, key, request_digest, agent, version_asked, pool, priority, input, user_name, trace,
-    announce, submitted_at, parent, parent_key, detached)
+    announce, submitted_at, parent, parent_key, detached, depth, budget)
 values (:tenant, :task, :key, :request_digest, :agent, :version, :pool, :priority, :input, :user_name, :trace,
-    :announce, :now, :parent, :parent_key, :detached)
+    :announce, :now, :parent, :parent_key, :detached, :depth, :budget)
 on conflict do nothing;
 
 -- Read the digest under which a task's id was used before.
@@ -22,11 +22,12 @@ select task, request_digest
 from inputs
 where tenant = :tenant and key = :key;
 
--- Read whether a task may have children.
+-- Read whether a task may have children, and how many parents it has.
 -- name: read_parent
-select state, epoch, cancelling
+select tasks.state, tasks.epoch, tasks.cancelling, inputs.depth
 from tasks
-where tenant = :tenant and id = :task;
+join inputs on inputs.tenant = tasks.tenant and inputs.task = tasks.id
+where tasks.tenant = :tenant and tasks.id = :task;
 
 -- Count the children of a task that runs.
 -- name: count_children

@@ -12,7 +12,14 @@ select tasks.tenant, tasks.id, inputs.agent, lanes.version, inputs.pool, inputs.
     inputs.submitted_at, results.ended_at, tasks.deadline_at, tasks.cancelling, inputs.parent, tasks.children,
     (select count(*)
      from approvals
-     where approvals.tenant = tasks.tenant and approvals.task = tasks.id and approvals.state = 'pending')
+     where approvals.tenant = tasks.tenant and approvals.task = tasks.id and approvals.state = 'pending'),
+    inputs.forked_from,
+    (select acceptances.verdict
+     from acceptances
+     where acceptances.tenant = tasks.tenant and acceptances.task = tasks.id and acceptances.round = tasks.round
+     order by acceptances.number desc
+     limit 1),
+    inputs.budget
 from tasks
 join inputs on inputs.tenant = tasks.tenant and inputs.task = tasks.id
 join lanes on lanes.id = tasks.lane
@@ -70,7 +77,8 @@ order by 1;
 -- Read the ledger of a task by position.
 -- name: list_ledger
 select tenant, task, key, position, kind, name, state, request, decision, effect, attempt, turn, epoch, arguments,
-    result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by, business_key
+    result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by, business_key,
+    idempotency_key, usage
 from operations
 where tenant = :tenant and task = :task
     and (:key is null or key = :key)
@@ -87,7 +95,7 @@ limit :limit;
 -- name: list_unsettled
 select operations.tenant, operations.task, operations.key, position, kind, name, state, request, decision, effect,
     attempt, turn, epoch, arguments, result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at,
-    settled_by, business_key
+    settled_by, business_key, idempotency_key, usage
 from unsettled
 join operations on operations.tenant = unsettled.tenant and operations.task = unsettled.task
     and operations.key = unsettled.key
@@ -108,7 +116,8 @@ order by number;
 -- name: read_passage
 select tasks.state, tasks.epoch, tasks.cancelling, leases.epoch,
     case when sessions.lost_at is null then sessions.expires_at end,
-    operations.name, operations.state, operations.attempt, operations.epoch, operations.deadline_at, operations.decision,
+    operations.kind, operations.name, operations.state, operations.attempt, operations.epoch, operations.deadline_at,
+    operations.decision,
     exists (
         select 1
         from pauses

@@ -24,6 +24,8 @@ create table outlast.tasks (
     lane bigint not null,
     deadline_at bigint,
     cancelling boolean not null default false,
+    -- With cancelling: what it has done is undone before it ends.
+    undoing boolean not null default false check (not undoing or cancelling),
     children integer not null default 0 check (children >= 0),
     primary key (tenant, id),
     check ((state = 'waiting') = (reason is not null))
@@ -47,6 +49,9 @@ create table outlast.inputs (
     parent text collate "C",
     parent_key text collate "C",
     detached boolean not null default false,
+    depth integer not null default 0 check (depth >= 0),
+    budget text,
+    forked_from text collate "C",
     primary key (tenant, task),
     check ((parent is null) = (parent_key is null))
 );
@@ -162,6 +167,8 @@ create table outlast.operations (
     ended_at bigint,
     settled_by text,
     business_key text,
+    idempotency_key text,
+    usage text,
     primary key (tenant, task, key)
 ) with (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
 

@@ -77,6 +77,12 @@ create trigger inbox_taken after update on outlast.inbox for each row
     when (old.taken_by is not null and new.taken_by is distinct from old.taken_by)
     execute function outlast.refuse('what was taken from an inbox is never given back');
 
+create trigger issued_no_change before update or delete on outlast.issued for each statement
+    execute function outlast.refuse('what was issued is never changed');
+
+create trigger acceptances_no_change before update or delete on outlast.acceptances for each statement
+    execute function outlast.refuse('verdicts are only ever added to');
+
 create trigger rules_withdrawn after update on outlast.rules for each row
     when (old.withdrawn_at is not null)
     execute function outlast.refuse('a rule that was taken back stays so');

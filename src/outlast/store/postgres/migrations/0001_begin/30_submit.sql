@@ -38,11 +38,13 @@ $$;
 -- Accept a batch. A lane is null where the caller does not know it; that is an error only for a task that is new, so that
 -- what is refused leaves no lane behind. Answers a row for each item that is not simply accepted: replayed, conflict or busy, with the task
 -- that has the key; stale, where the parent does not run under that epoch any more; or one row lane: nothing was done,
--- make the lanes and call again. The arrays of parents are empty where there are none.
+-- make the lanes and call again. The arrays of parents and budgets are empty where there are none.
 create function outlast.submit(
     p_tenant text[], p_task text[], p_key text[], p_digest text[], p_agent text[], p_version text[], p_pool text[],
     p_priority integer[], p_input text[], p_user text[], p_deadline_us bigint[], p_run_at bigint[], p_trace text[],
-    p_announce boolean[], p_parent text[], p_epoch bigint[], p_parent_key text[], p_detached boolean[], p_lane bigint[]
+    p_announce boolean[], p_origin text[], p_parent text[], p_epoch bigint[], p_parent_key text[], p_detached boolean[],
+    p_budget text[],
+    p_lane bigint[]
 ) returns table (item bigint, kind text, task text) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -105,13 +107,16 @@ begin
         -- a twin's open transaction is bounded by lock_timeout.
         with made as (
             insert into outlast.inputs (tenant, task, key, request_digest, agent, version_asked, pool, priority, input,
-                   user_name, trace, announce, submitted_at, parent, parent_key, detached)
+                   user_name, trace, announce, submitted_at, parent, parent_key, detached, depth, budget)
             select s.tenant, s.task, s.key, s.digest, s.agent, s.version, s.pool, s.priority, s.input, s.user_name,
-                   s.trace, s.announce, v_now, s.parent, s.parent_key, coalesce(s.detached, false)
+                   s.trace, s.announce, v_now, s.parent, s.parent_key, coalesce(s.detached, false),
+                   case when s.parent is null then 0
+                        else (select i.depth + 1 from outlast.inputs i where i.tenant = s.tenant and i.task = s.parent) end,
+                   s.budget
               from unnest(p_tenant, p_task, p_key, p_digest, p_agent, p_version, p_pool, p_priority, p_input, p_user,
-                          p_trace, p_announce, p_parent, p_parent_key, p_detached) with ordinality
+                          p_trace, p_announce, p_parent, p_parent_key, p_detached, p_budget) with ordinality
                    as s (tenant, task, key, digest, agent, version, pool, priority, input, user_name, trace, announce,
-                         parent, parent_key, detached, item)
+                         parent, parent_key, detached, budget, item)
              where (v_round = 1 and v_stale = '{}') or s.item = any(v_open)
              order by s.tenant collate "C", s.key collate "C", s.item
             on conflict do nothing
@@ -140,9 +145,11 @@ begin
             with s as materialized (
                 select s.item, s.tenant, s.task, s.lane, s.announce, v_now + s.deadline_us as deadline_at,
                        case when s.run_at > v_now then s.run_at end as run_at,
-                       '{"agent":' || to_json(s.agent) || ',"pool":' || to_json(s.pool) || '}' as data
-                  from unnest(p_tenant, p_task, p_agent, p_pool, p_deadline_us, p_run_at, p_announce, p_lane)
-                       with ordinality as s (tenant, task, agent, pool, deadline_us, run_at, announce, lane, item)
+                       '{"agent":' || to_json(s.agent) || ',"pool":' || to_json(s.pool)
+                       || coalesce(',' || substr(s.origin, 2), '}') as data
+                  from unnest(p_tenant, p_task, p_agent, p_pool, p_deadline_us, p_run_at, p_announce, p_origin, p_lane)
+                       with ordinality
+                       as s (tenant, task, agent, pool, deadline_us, run_at, announce, origin, lane, item)
                  where v_made = cardinality(p_task) or s.item = any(v_new)
             ), heads as (
                 insert into outlast.tasks (tenant, id, state, reason, last_event, lane, deadline_at)
@@ -210,8 +217,9 @@ $$;
 create function outlast.submit_guarded(
     p_tenant text[], p_task text[], p_key text[], p_digest text[], p_agent text[], p_version text[], p_pool text[],
     p_priority integer[], p_input text[], p_user text[], p_deadline_us bigint[], p_run_at bigint[], p_trace text[],
-    p_announce boolean[], p_parent text[], p_epoch bigint[], p_parent_key text[], p_detached boolean[], p_lane bigint[],
-    p_whole boolean, p_notify boolean
+    p_announce boolean[], p_origin text[], p_parent text[], p_epoch bigint[], p_parent_key text[], p_detached boolean[],
+    p_budget text[],
+    p_lane bigint[], p_whole boolean, p_notify boolean
 ) returns table (item bigint, kind text, task text) language plpgsql volatile set lock_timeout = '2s' as $$
 #variable_conflict use_column
 begin
@@ -222,8 +230,8 @@ begin
         begin
             return query
             select * from outlast.submit(p_tenant, p_task, p_key, p_digest, p_agent, p_version, p_pool, p_priority,
-                   p_input, p_user, p_deadline_us, p_run_at, p_trace, p_announce, p_parent, p_epoch, p_parent_key,
-                   p_detached, p_lane);
+                   p_input, p_user, p_deadline_us, p_run_at, p_trace, p_announce, p_origin, p_parent, p_epoch,
+                   p_parent_key, p_detached, p_budget, p_lane);
             return;
         exception when lock_not_available or deadlock_detected then
             null;
@@ -235,8 +243,8 @@ begin
             select n::bigint, s.kind, s.task
               from outlast.submit(p_tenant[n:n], p_task[n:n], p_key[n:n], p_digest[n:n], p_agent[n:n], p_version[n:n],
                    p_pool[n:n], p_priority[n:n], p_input[n:n], p_user[n:n], p_deadline_us[n:n], p_run_at[n:n],
-                   p_trace[n:n], p_announce[n:n], p_parent[n:n], p_epoch[n:n], p_parent_key[n:n], p_detached[n:n],
-                   p_lane[n:n]) s;
+                   p_trace[n:n], p_announce[n:n], p_origin[n:n], p_parent[n:n], p_epoch[n:n], p_parent_key[n:n],
+                   p_detached[n:n], p_budget[n:n], p_lane[n:n]) s;
         exception when lock_not_available or deadlock_detected then
             return query select n::bigint, 'busy', p_task[n];
         end;

@@ -2,7 +2,7 @@
 --
 -- Lock order: the claimers' advisory lock, which lives inside this one call; the session's row; heads with skip
 -- locked, so that a head that somebody holds is left for later and nobody waits; then entries, leases, events and marks.
--- What is fenced: the state is read from the locked head, so that a stale entry claims nothing.
+-- What is fenced: state and lane are read from the locked head, so that a stale entry claims nothing.
 --
 -- Cost: each lane is looked into from its mark on. The index entries of claimed tasks stay until a vacuum may remove
 -- them, which is not before the oldest snapshot anywhere in the database ends; below the mark nobody walks over them.
@@ -12,7 +12,7 @@ create function outlast.claim(
     p_session text, p_pools text[], p_agents text[], p_versions text[], p_defaults boolean[], p_limit integer,
     p_config text, p_fence bigint, p_now bigint, p_after text, p_marks bigint[], p_counts bigint[]
 ) returns table (tenant text, task text, epoch bigint, round integer, agent text, version text, facts bigint,
-                 deadline_at bigint, lane bigint, now bigint, refused boolean)
+                 deadline_at bigint, cancelling boolean, lane bigint, now bigint, refused boolean)
 language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -46,6 +46,7 @@ declare
     t_facts bigint[];
     t_event bigint[];
     t_deadline bigint[];
+    t_undoing boolean[];
 begin
     -- One claimer at a time, from here to the end of this call's transaction. Blocking is harmless: whoever holds it is
     -- inside this same function, on the server.
@@ -55,7 +56,7 @@ begin
      where s.id = p_session and s.lost_at is null and s.fence <= p_fence;
     if not found then
         return query select null::text, null::text, null::bigint, null::integer, null::text, null::text, null::bigint,
-               null::bigint, null::bigint, coalesce(p_now, outlast.clock_us()), true;
+               null::bigint, null::boolean, null::bigint, coalesce(p_now, outlast.clock_us()), true;
         return;
     end if;
 
@@ -136,23 +137,23 @@ begin
                 for key share;
             if not found then
                 return query select null::text, null::text, null::bigint, null::integer, null::text, null::text,
-                       null::bigint, null::bigint, null::bigint, v_now, true;
+                       null::bigint, null::bigint, null::boolean, null::bigint, v_now, true;
                 return;
             end if;
         end if;
 
-        -- Lock heads that are queued.
+        -- Lock heads that are queued, where their entries say.
         with locked as (
-            select c.place::integer, t.epoch, t.round, t.facts, t.last_event, t.deadline_at
-              from unnest(q_tenant, q_task) with ordinality as c (tenant, task, place)
+            select c.place::integer, t.epoch, t.round, t.facts, t.last_event, t.deadline_at, t.undoing
+              from unnest(q_tenant, q_task, q_lane) with ordinality as c (tenant, task, lane, place)
               join outlast.tasks t on t.tenant = c.tenant and t.id = c.task
-             where t.state = 'queued'
+             where t.state = 'queued' and t.lane = c.lane
              order by c.place
              limit v_room
                for no key update of t skip locked)
         select coalesce(array_agg(l.place), '{}'), array_agg(l.epoch), array_agg(l.round), array_agg(l.facts),
-               array_agg(l.last_event), array_agg(l.deadline_at)
-          into t_place, t_epoch, t_round, t_facts, t_event, t_deadline
+               array_agg(l.last_event), array_agg(l.deadline_at), array_agg(l.undoing)
+          into t_place, t_epoch, t_round, t_facts, t_event, t_deadline, t_undoing
           from locked l;
 
         v_now := coalesce(p_now, outlast.clock_us());
@@ -177,9 +178,9 @@ begin
             with got as materialized (
                 -- Two entries may name one task; one lease comes of it.
                 select distinct on (c.tenant, c.task) c.lane, c.tenant, c.task, c.bind, c.version, c.agent, g.place,
-                       g.epoch + 1 as epoch, g.round, g.facts, g.event + 1 as event, g.deadline_at
-                  from unnest(t_place, t_epoch, t_round, t_facts, t_event, t_deadline)
-                       as g (place, epoch, round, facts, event, deadline_at)
+                       g.epoch + 1 as epoch, g.round, g.facts, g.event + 1 as event, g.deadline_at, g.undoing
+                  from unnest(t_place, t_epoch, t_round, t_facts, t_event, t_deadline, t_undoing)
+                       as g (place, epoch, round, facts, event, deadline_at, undoing)
                   join unnest(q_lane, q_tenant, q_task, q_bind, q_version, q_agent) with ordinality
                        as c (lane, tenant, task, bind, version, agent, place) on c.place = g.place
                  order by c.tenant, c.task, g.place
@@ -197,18 +198,20 @@ begin
                        '{"worker":' || to_json(v_worker) || ',"version":' || to_json(g.version) || '}', v_now
                   from got g
             )
-            select g.tenant, g.task, g.epoch, g.round, g.agent, g.version, g.facts, g.deadline_at, g.lane, v_now, false
+            select g.tenant, g.task, g.epoch, g.round, g.agent, g.version, g.facts, g.deadline_at, g.undoing, g.lane,
+                   v_now, false
               from got g
              order by g.place;
         end if;
 
-        -- Entries whose task was taken just now or is not queued any more have done their service.
+        -- Entries whose task was taken just now, or is not queued there any more, have done their service.
         with gone as (
             delete from outlast.queue q
              using unnest(q_lane, q_xid, q_seq, q_tenant, q_task) as c (lane, xid, seq, tenant, task)
              where q.lane = c.lane and q.xid = c.xid and q.seq = c.seq
                and not exists (select from outlast.tasks t
-                                where t.tenant = c.tenant and t.id = c.task and t.state = 'queued')
+                                where t.tenant = c.tenant and t.id = c.task and t.state = 'queued'
+                                  and t.lane = c.lane)
             returning 1)
         select count(*) into v_stale from gone;
 
@@ -221,7 +224,7 @@ begin
     -- Nothing: the time all the same.
     if v_room = p_limit then
         return query select null::text, null::text, null::bigint, null::integer, null::text, null::text, null::bigint,
-               null::bigint, null::bigint, v_now, false;
+               null::bigint, null::boolean, null::bigint, v_now, false;
     end if;
 end
 $$;

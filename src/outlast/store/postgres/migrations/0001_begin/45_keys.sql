@@ -44,7 +44,7 @@ returns void language sql volatile as $$
      cross join lateral (
            select o.name
              from outlast.operations o
-            where o.tenant = x.tenant and o.task = x.task and o.key = x.key and o.kind = 'tool'
+            where o.tenant = x.tenant and o.task = x.task and o.key = x.key and o.kind in ('tool', 'compensation')
             limit 1) o
      where x.state in ('succeeded', 'failed', 'planned')
      group by 1, 2

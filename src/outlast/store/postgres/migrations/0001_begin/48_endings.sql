@@ -106,7 +106,7 @@ begin
     end if;
 
     update outlast.tasks t
-       set state = p_state, reason = null, cancelling = false, last_event = v_last,
+       set state = p_state, reason = null, cancelling = false, undoing = false, last_event = v_last,
            epoch = t.epoch + case when t.state = 'running' then 1 else 0 end
      where t.tenant = p_tenant and t.id = p_task;
 end
@@ -129,6 +129,23 @@ begin
 end
 $$;
 
+-- Fail a task whose attempt, if it had one, the caller has ended; one whose cancel stands, and that had still to undo what
+-- it has done, ends as cancelled all the same.
+create function outlast.fail_task(
+    p_tenant text, p_task text, p_epoch bigint, p_last bigint, p_error text, p_said text, p_now bigint
+) returns void language plpgsql volatile as $$
+declare
+    v_cancel record;
+begin
+    if exists (select from outlast.tasks t where t.tenant = p_tenant and t.id = p_task and t.cancelling) then
+        select c.said, c.error into v_cancel from outlast.cancel_said(p_tenant, p_task) c;
+        perform outlast.end_task(p_tenant, p_task, p_epoch, p_last, 'cancelled', v_cancel.error, v_cancel.said, p_now);
+    else
+        perform outlast.end_task(p_tenant, p_task, p_epoch, p_last, 'failed', p_error, p_said, p_now);
+    end if;
+end
+$$;
+
 -- End a task that runs, and its attempt, as the cancel that stands asked for.
 create function outlast.end_cancelled(p_tenant text, p_task text, p_epoch bigint, p_last bigint, p_now bigint)
 returns void language plpgsql volatile as $$
@@ -143,17 +160,18 @@ begin
 end
 $$;
 
--- Cancel one task: end it where it does not run, mark it where it does. The first who asks is the one whose words count.
+-- Cancel one task: end it where it does not run, mark it where it does, and mark and queue it where it has begun and is to
+-- undo what it has done. The first who asks is the one whose words count.
 create function outlast.cancel_head(
-    p_tenant text, p_task text, p_by text, p_reason text, p_now bigint,
+    p_tenant text, p_task text, p_by text, p_reason text, p_undo boolean, p_now bigint,
     out kind text, out state text, out done boolean, out lane bigint
 ) language plpgsql volatile as $$
 declare
     v_head record;
-    v_told record;
+    v_undo boolean;
     v_said text := '"by":' || to_json(p_by) || ',"reason":' || to_json(p_reason);
 begin
-    select t.state, t.lane, t.last_event, t.cancelling into v_head
+    select t.state, t.epoch, t.lane, t.last_event, t.cancelling into v_head
       from outlast.tasks t
      where t.tenant = p_tenant and t.id = p_task;
     done := false;
@@ -165,15 +183,17 @@ begin
         state := v_head.state;
     elsif v_head.cancelling then
         kind := 'requested';
-        state := 'running';
+        state := v_head.state;
     else
         done := true;
-        if v_head.state = 'running' then
+        v_undo := p_undo and v_head.epoch > 0;
+        if v_head.state = 'running' or v_undo then
             kind := 'requested';
-            state := 'running';
+            state := case v_head.state when 'waiting' then 'queued' else v_head.state end;
             insert into outlast.events (tenant, task, number, kind, epoch, data, at)
-            values (p_tenant, p_task, v_head.last_event + 1, 'task.cancel_requested', 0, '{' || v_said || '}', p_now);
-            update outlast.tasks t set cancelling = true where t.tenant = p_tenant and t.id = p_task;
+            values (p_tenant, p_task, v_head.last_event + 1, 'task.cancel_requested', 0,
+                    '{' || v_said || case when v_undo then ',"undo":true}' else '}' end, p_now);
+            update outlast.tasks t set cancelling = true, undoing = v_undo where t.tenant = p_tenant and t.id = p_task;
             perform outlast.raise_facts(p_tenant, p_task, 1, v_head.last_event + 1, true, p_now);
         else
             kind := 'cancelled';

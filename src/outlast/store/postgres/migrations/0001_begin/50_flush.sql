@@ -2,8 +2,8 @@
 --
 -- Lock order: the writer's advisory lock; heads with skip locked, so that nobody's lock stalls the others and two
 -- batches cannot deadlock; where there are intents, the standing rules' advisory lock, shared; business keys by name,
--- those that are new before those that are done; rows of locked heads only; last, waits of providers by name, then
--- counts by tenant and tool. What an ending means for other tasks is left as a post, so that no head is waited for. A
+-- those that are new before those that are done; rows of locked heads only; last, outside sessions by name, waits of
+-- providers by name, then counts by tenant and tool. What an ending means for other tasks is left as a post, so that no head is waited for. A
 -- business key that is held is written only under its holder's head, and who
 -- wants it is refused without waiting.
 -- What is fenced: every statement below writes rows of heads whose locked epoch is the one given and which run.
@@ -12,7 +12,8 @@
 -- arrays of fixed-width values that tell what is known of a head (h_ok, h_epoch, ...) are read by that index.
 -- Entries that concern one operation are parted into waves by the caller, so that within a wave each operation is
 -- touched in the order record, outcome, turn, intent, and by each kind once. What most batches have nothing of (questions,
--- what is taken from an inbox, consents, resends) comes as one JSON text, null for nothing.
+-- what is taken from an inbox, consents, resends, calls taken over, outside sessions, usage, verdicts on work) comes as
+-- one JSON text, null for nothing.
 
 -- Write a numbered batch; answers its verdicts in short, the recorded ones when it was applied before.
 create function outlast.flush(
@@ -95,6 +96,7 @@ declare
     v_kin boolean;
     v_left boolean := false;
     v_marked integer[];
+    v_undoing integer[];
     v_parents integer[];
     v_stopped bigint[] := '{}';
     m_head integer[] := '{}';
@@ -114,6 +116,10 @@ declare
     q_data text[] := '{}';
     a_head integer[];
     a_id text[];
+    o_usage text[];
+    j_head integer[];
+    j_kind text[];
+    j_data text[];
 begin
     -- One backend at a time for a writer: a backend whose client is gone, and which may still be about to commit, is
     -- waited for. What it wrote is looked for afterwards, in a new statement.
@@ -133,7 +139,8 @@ begin
     -- Lock the heads, and compare.
     with locked as materialized (
         select h.head, t.epoch = h.epoch and t.state = 'running' as ok, t.last_event, t.round, t.facts, t.lane,
-               coalesce(t.deadline_at, 9223372036854775807) as deadline_at, t.cancelling, t.children
+               coalesce(t.deadline_at, 9223372036854775807) as deadline_at, t.cancelling, t.undoing,
+               t.children
           from unnest(h_tenant, h_task, h_epoch) with ordinality as h (tenant, task, epoch, head)
           join outlast.tasks t on t.tenant = h.tenant and t.id = h.task
            for no key update of t skip locked)
@@ -141,8 +148,9 @@ begin
            array_agg(l.last_event order by l.head), array_agg(l.round order by l.head),
            array_agg(l.facts order by l.head), array_agg(l.lane order by l.head),
            array_agg(l.deadline_at order by l.head),
-           array_agg(l.head) filter (where l.cancelling and l.ok), array_agg(l.head) filter (where l.children > 0)
-      into v_count, l_head, h_ok, h_last, h_round, h_facts, h_lane, h_deadline, v_marked, v_parents
+           array_agg(l.head) filter (where l.cancelling and l.ok), array_agg(l.head) filter (where l.undoing and l.ok),
+           array_agg(l.head) filter (where l.children > 0)
+      into v_count, l_head, h_ok, h_last, h_round, h_facts, h_lane, h_deadline, v_marked, v_undoing, v_parents
       from locked l;
 
     -- Heads that somebody else holds, or that do not exist: deferred while the epoch that can be seen is still ours.
@@ -171,7 +179,9 @@ begin
 
     v_now := coalesce(p_now, outlast.clock_us());
 
-    -- Where a cancel stands no gate is admitted but an undo's, and whatever ends the attempt ends it as cancelled.
+    -- Where a cancel stands no gate is admitted but an undo's, and whatever ends the attempt ends it as cancelled. A task
+    -- that has still to undo what it has done is released and suspended as any other; its worker's error says what was
+    -- undone, also where the cancel came while it undid for another reason.
     if v_marked is not null then
         v_stopped := array(
             select x.place
@@ -179,23 +189,29 @@ begin
              where (x.place >> 20)::integer = any(v_marked) and x.kind <> 'compensation');
         for n in 1..cardinality(e_place) loop
             continue when (e_place[n] >> 20)::integer <> all(v_marked);
+            v_over := (e_place[n] >> 20)::integer = any(v_undoing);
+            continue when v_over and e_state[n] not in ('succeeded', 'failed', 'cancelled');
             select c.said, c.error into v_cancel from outlast.cancel_said(e_tenant[n], e_task[n]) c;
             e_end[n] := 'cancelled';
             e_state[n] := 'cancelled';
             e_result[n] := null;
-            e_error[n] := v_cancel.error;
+            if (e_error[n]::json ->> 'code') is distinct from 'cancelled'
+               or (v_over is not true and (e_error[n]::json -> 'compensation') is null) then
+                e_error[n] := v_cancel.error;
+            end if;
             m_head := m_head || (e_place[n] >> 20)::integer;
             m_said := m_said || v_cancel.said;
         end loop;
         select coalesce(array_agg(x.place), '{}'), array_agg(x.tenant), array_agg(x.task), array_agg(x.key)
           into k_place, k_tenant, k_task, k_key
           from unnest(k_place, k_tenant, k_task, k_key) as x (place, tenant, task, key)
-         where (x.place >> 20)::integer <> all(v_marked);
+         where (x.place >> 20)::integer <> all(m_head);
     end if;
 
     -- What most batches have nothing of.
     if p_rare is not null then
         v_rare := p_rare;
+        o_usage := array(select x.usage from json_array_elements_text(v_rare -> 'usages') as x (usage));
         d_place := array(select x.place::bigint from json_array_elements_text(v_rare -> 'resends') as x (place));
         select coalesce(array_agg(x.place), '{}'), array_agg(x.policy), array_agg(x.rules), array_agg(x.approval),
                array_agg(x.fingerprint)
@@ -264,7 +280,9 @@ begin
                    v_refused || coalesce(array_agg(q.place) filter (where q.what = 'refused'), '{}'),
                    v_names || coalesce(array_agg(q.kind) filter (where q.what = 'refused'), '{}')
               into q_place, q_what, q_kind, q_data, v_refused, v_names
-              from outlast.write_questions(v_rare, v_wave, h_ok, h_epoch, v_now) q;
+              from (select * from outlast.write_questions(v_rare, v_wave, h_ok, h_epoch, v_now)
+                     union all
+                    select * from outlast.take_over(v_rare, v_wave, h_ok, h_epoch, v_now)) q;
         end if;
 
         -- Records. They compare nothing, so they replace only what nothing was sent for: no ended operation, and no
@@ -294,10 +312,10 @@ begin
                 update outlast.operations o
                    set state = x.state, result = x.result, error = x.error, turn = o.turn + 1,
                        ended_at = case when x.state in ('succeeded', 'failed') then v_now end,
-                       settled_by = x.settled_by
+                       settled_by = x.settled_by, usage = coalesce(x.usage, o.usage)
                   from unnest(o_place, o_wave, o_tenant, o_task, o_key, o_attempt, o_turn, o_state, o_result, o_error,
-                              o_settled_by)
-                       as x (place, wave, tenant, task, key, attempt, turn, state, result, error, settled_by)
+                              o_settled_by, o_usage)
+                       as x (place, wave, tenant, task, key, attempt, turn, state, result, error, settled_by, usage)
                  where h_ok[x.place >> 20] and x.wave = v_wave
                    and o.tenant = x.tenant and o.task = x.task and o.key = x.key
                    and o.attempt = x.attempt and o.turn = x.turn and o.state in ('running', 'unknown')
@@ -549,6 +567,13 @@ begin
            and b.tenant = x.tenant and b.tool = x.tool and b.value = x.value;
     end if;
 
+    -- Outside sessions that nobody else holds.
+    if v_rare is not null then
+        select v_refused || coalesce(array_agg(a.place), '{}'), v_names || coalesce(array_agg(a.name), '{}')
+          into v_refused, v_names
+          from outlast.attach_sessions(v_rare, h_ok, h_epoch, v_now) a;
+    end if;
+
     -- Notes: evidence, numbered on.
     if n_place <> '{}' then
         insert into outlast.evidence (tenant, task, key, number, attempt, source, data, at)
@@ -643,6 +668,32 @@ begin
               into a_head, a_id
               from open o;
 
+            -- What a checker says of its work.
+            if v_rare is not null then
+                with judged as materialized (
+                    select x.head, x.tenant, x.task, j.verdict, j.who, j.reason, j.evidence
+                      from unnest(x_head, x_tenant, x_task, x_state) as x (head, tenant, task, state)
+                      join json_to_recordset(v_rare -> 'judged')
+                           as j (place bigint, verdict text, who text, reason text, evidence text)
+                        on (j.place >> 20)::integer = x.head
+                     where x.state = 'succeeded'
+                ), kept as (
+                    insert into outlast.acceptances (tenant, task, round, number, verdict, by_whom, reason, evidence, at)
+                    select j.tenant, j.task, h_round[j.head], 1, j.verdict, j.who, j.reason, j.evidence, v_now
+                      from judged j
+                ), audited as (
+                    insert into outlast.audit (tenant, at, who, what, subject, reason, data)
+                    select j.tenant, v_now, j.who, 'accept:' || j.verdict, j.task, j.reason,
+                           '{"number":1,"evidence":' || j.evidence || '}'
+                      from judged j
+                     order by j.head
+                )
+                select array_agg(j.head), array_agg('task.' || j.verdict),
+                       array_agg('{"by":' || to_json(j.who) || ',"reason":' || to_json(j.reason) || ',"number":1}')
+                  into j_head, j_kind, j_data
+                  from judged j;
+            end if;
+
             -- For its parent, and for those of its children that are not to outlive it.
             if v_kin then
                 insert into outlast.posts (tenant, task, kind, name, data)
@@ -736,7 +787,10 @@ begin
             select x.head, x.tenant, x.task, 9223372036850000000, 'attempt.' || x."end", '{}', null, null, false
               from unnest(x_head, x_tenant, x_task, x_end) as x (head, tenant, task, "end")
             union all
-            select a.head, h_tenant[a.head], h_task[a.head], 9223372036850000000 + a.ord, 'approval.withdrawn',
+            select j.head, h_tenant[j.head], h_task[j.head], 9223372036850000001, j.kind, j.data, null, null, false
+              from unnest(j_head, j_kind, j_data) as j (head, kind, data)
+            union all
+            select a.head, h_tenant[a.head], h_task[a.head], 9223372036850000001 + a.ord, 'approval.withdrawn',
                    '{"approval":' || to_json(a.id) || '}', null, null, false
               from unnest(a_head, a_id) with ordinality as a (head, id, ord)
             union all
@@ -759,7 +813,8 @@ begin
         )
         update outlast.tasks t
            set last_event = n.number, state = coalesce(n.state, t.state), reason = n.reason,
-               cancelling = t.cancelling and n.state is null
+               cancelling = t.cancelling and (n.state is null or (t.undoing and n.state in ('queued', 'waiting'))),
+               undoing = t.undoing and (n.state is null or n.state in ('queued', 'waiting'))
           from (select n.tenant, n.task, max(n.number) as number, max(n.state) as state, max(n.reason) as reason
                   from numbered n
                  group by n.head, n.tenant, n.task) n

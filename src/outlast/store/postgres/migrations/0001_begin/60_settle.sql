@@ -215,7 +215,7 @@ returns table (
     tenant text, task text, key text, "position" integer, kind text, name text, state text, request text, decision text,
     effect text, attempt integer, turn integer, epoch bigint, arguments text, result text, error text, created_at bigint,
     intent_at bigint, first_intent_at bigint, deadline_at bigint, due_at bigint, ended_at bigint, settled_by text,
-    business_key text, since bigint, asked integer, unusable integer, sender_gone boolean, trace text, task_ended boolean
+    business_key text, idempotency_key text, usage text, since bigint, asked integer, unusable integer, sender_gone boolean, trace text, task_ended boolean
 ) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -281,8 +281,8 @@ begin
     )
     select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect, o.attempt,
            o.turn, o.epoch, o.arguments, o.result, o.error, o.created_at, o.intent_at, o.first_intent_at, o.deadline_at,
-           o.due_at, o.ended_at, o.settled_by, o.business_key, o.since, o.asked, o.unusable, o.sender_gone, i.trace,
-           o.task_ended
+           o.due_at, o.ended_at, o.settled_by, o.business_key, o.idempotency_key, o.usage, o.since, o.asked, o.unusable,
+           o.sender_gone, i.trace, o.task_ended
       from turned o
       join outlast.inputs i on i.tenant = o.tenant and i.task = o.task
      order by o.place;

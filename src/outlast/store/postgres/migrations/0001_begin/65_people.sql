@@ -105,7 +105,7 @@ end
 $$;
 
 -- Cancel tasks, in the order given; answers one row for each.
-create function outlast.cancel(p_tenant text[], p_task text[], p_by text[], p_reason text[], p_now bigint)
+create function outlast.cancel(p_tenant text[], p_task text[], p_by text[], p_reason text[], p_undo boolean[], p_now bigint)
 returns table (kind text, state text) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -120,11 +120,12 @@ begin
     v_now := coalesce(p_now, outlast.clock_us());
     for v_item in
         select s.*
-          from unnest(p_tenant, p_task, p_by, p_reason) with ordinality as s (tenant, task, who, reason, place)
+          from unnest(p_tenant, p_task, p_by, p_reason, p_undo) with ordinality
+               as s (tenant, task, who, reason, undo, place)
          order by s.place
     loop
         select c.kind, c.state, c.lane into v_cancel
-          from outlast.cancel_head(v_item.tenant, v_item.task, v_item.who, v_item.reason, v_now) c;
+          from outlast.cancel_head(v_item.tenant, v_item.task, v_item.who, v_item.reason, v_item.undo, v_now) c;
         if v_cancel.lane is not null then
             v_lanes := v_lanes || v_cancel.lane;
             v_tenants := v_tenants || v_item.tenant;
@@ -141,7 +142,7 @@ $$;
 -- Forget the news that a worker has heard, and answer what there is more. What was posted in between is newer than what
 -- was heard, and stays. A lease that somebody is writing to is left: it will be told again.
 create function outlast.news(p_session text, p_tenant text[], p_task text[], p_facts bigint[])
-returns table (tenant text, task text, facts bigint, cancelling boolean) language plpgsql volatile as $$
+returns table (tenant text, task text, facts bigint, cancelling boolean, undoing boolean) language plpgsql volatile as $$
 #variable_conflict use_column
 begin
     if p_task <> '{}' then
@@ -155,7 +156,7 @@ begin
          where l.tenant = h.tenant and l.task = h.task;
     end if;
     return query
-    select l.tenant, l.task, l.news, t.cancelling
+    select l.tenant, l.task, l.news, t.cancelling, t.undoing
       from outlast.leases l
       join outlast.tasks t on t.tenant = l.tenant and t.id = l.task
      where l.session = p_session and l.news > 0
@@ -223,7 +224,7 @@ begin
                                    where p.tenant = v_one.tenant and p.task = v_one.task and p.seq = any(v_seq)
                                      and p.kind = 'cancel');
         select c.kind, c.done, c.lane into v_cancel
-          from outlast.cancel_head(v_one.tenant, v_one.task, 'parent', 'its parent ended', v_now) c;
+          from outlast.cancel_head(v_one.tenant, v_one.task, 'parent', 'its parent ended', false, v_now) c;
         if v_cancel.lane is not null then
             v_lanes := v_lanes || v_cancel.lane;
             v_tenants := v_tenants || v_one.tenant;

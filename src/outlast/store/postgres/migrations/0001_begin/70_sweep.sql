@@ -3,7 +3,8 @@
 -- Lock order: the sweepers' advisory lock, tried and not waited for; sessions with skip locked; heads with skip locked;
 -- then rows of those tasks only. What is held by somebody else is left for the next sweep.
 -- What is fenced: judgements by time are made after the lock, by a clock read after the lock. Taking a task away raises
--- its epoch. A task that bears a cancel's mark is not given back, parked or failed: it ends as cancelled.
+-- its epoch. A task that bears a cancel's mark is not given back, parked or failed: it ends as cancelled; but one that has
+-- still to undo what it has done is given back as any other.
 
 -- Sweep once. Answers rows of a kind each: session, lost, parked, expired, woken; more; next, with its microseconds.
 create function outlast.sweep(
@@ -16,6 +17,7 @@ declare
     v_one record;
     v_timer record;
     v_count integer;
+    v_end text;
     v_lanes bigint[] := '{}';
     v_tenants text[] := '{}';
     v_tasks text[] := '{}';
@@ -49,7 +51,8 @@ begin
     v_count := 0;
     v_sessions := array(select s.id from outlast.sessions s where s.lost_at is not null);
     for v_one in
-        select t.tenant, t.id as task, t.epoch, t.round, t.last_event, t.lane, t.cancelling, l.session
+        select t.tenant, t.id as task, t.epoch, t.round, t.last_event, t.lane, t.cancelling and not t.undoing as cut,
+               l.session
           from unnest(v_sessions) as s (id)
          cross join lateral (
                select l.tenant, l.task, l.epoch, l.session
@@ -62,7 +65,7 @@ begin
     loop
         v_count := v_count + 1;
         v_now := coalesce(p_now, outlast.clock_us());
-        if v_one.cancelling then
+        if v_one.cut then
             perform outlast.end_cancelled(v_one.tenant, v_one.task, v_one.epoch, v_one.last_event, v_now);
             return query select 'lost', v_one.tenant, v_one.task, null::bigint;
             continue;
@@ -78,7 +81,7 @@ begin
                      order by a.epoch desc
                      limit p_max_deaths) a)
         then
-            perform outlast.end_task(v_one.tenant, v_one.task, v_one.epoch, v_one.last_event + 1, 'failed',
+            perform outlast.fail_task(v_one.tenant, v_one.task, v_one.epoch, v_one.last_event + 1,
                 '{"code":"crash_loop","message":"the last ' || p_max_deaths
                 || ' workers that ran this task died"}', '"code":"crash_loop",', v_now);
             return query select 'parked', v_one.tenant, v_one.task, null::bigint;
@@ -98,7 +101,8 @@ begin
     v_count := 0;
     v_now := coalesce(p_now, outlast.clock_us());
     for v_one in
-        select t.tenant, t.id as task, t.state, t.epoch, t.last_event, t.lane, t.cancelling
+        select t.tenant, t.id as task, t.state, t.epoch, t.last_event, t.lane, t.undoing,
+               t.cancelling and not t.undoing as cut
           from outlast.timers m
           join outlast.tasks t on t.tenant = m.tenant and t.id = m.task
          where m.kind = 'deadline' and m.due_at <= v_now
@@ -113,13 +117,14 @@ begin
           where m.tenant = v_one.tenant and m.task = v_one.task and m.kind = 'deadline' and m.due_at <= v_now
             and (v_one.state <> 'running' or m.due_at <= v_now - p_grace);
         continue when not found or v_one.state not in ('queued', 'running', 'waiting');
-        if v_one.cancelling then
+        if v_one.cut then
             perform outlast.end_cancelled(v_one.tenant, v_one.task, v_one.epoch, v_one.last_event, v_now);
         elsif v_one.state = 'running' then
-            perform outlast.end_attempt(v_one.tenant, v_one.task, 'failed', v_now);
+            v_end := case when v_one.undoing then 'cancelled' else 'failed' end;
+            perform outlast.end_attempt(v_one.tenant, v_one.task, v_end, v_now);
             insert into outlast.events (tenant, task, number, kind, epoch, data, at)
-            values (v_one.tenant, v_one.task, v_one.last_event + 1, 'attempt.failed', v_one.epoch, '{}', v_now);
-            perform outlast.end_task(v_one.tenant, v_one.task, v_one.epoch, v_one.last_event + 1, 'failed', v_error,
+            values (v_one.tenant, v_one.task, v_one.last_event + 1, 'attempt.' || v_end, v_one.epoch, '{}', v_now);
+            perform outlast.fail_task(v_one.tenant, v_one.task, v_one.epoch, v_one.last_event + 1, v_error,
                 '"code":"deadline_exceeded",', v_now);
         else
             if v_one.state = 'queued' then
@@ -127,7 +132,7 @@ begin
                 v_tenants := v_tenants || v_one.tenant;
                 v_tasks := v_tasks || v_one.task;
             end if;
-            perform outlast.end_task(v_one.tenant, v_one.task, 0, v_one.last_event, 'failed', v_error,
+            perform outlast.fail_task(v_one.tenant, v_one.task, 0, v_one.last_event, v_error,
                 '"code":"deadline_exceeded",', v_now);
         end if;
         return query select 'expired', v_one.tenant, v_one.task, null::bigint;
@@ -217,7 +222,7 @@ begin
     perform from outlast.sessions s where s.id = p_session for update;
     update outlast.sessions s set fence = greatest(s.fence, p_fence) where s.id = p_session;
     for v_one in
-        select t.tenant, t.id as task, t.epoch, t.last_event, t.lane, t.cancelling
+        select t.tenant, t.id as task, t.epoch, t.last_event, t.lane, t.cancelling and not t.undoing as cut
           from outlast.leases l
           join outlast.tasks t on t.tenant = l.tenant and t.id = l.task and t.state = 'running' and t.epoch = l.epoch
          where l.session = p_session
@@ -231,7 +236,7 @@ begin
         continue when not exists (select from outlast.leases l
                                    where l.session = p_session and l.tenant = v_one.tenant and l.task = v_one.task
                                      and l.epoch = v_one.epoch);
-        if v_one.cancelling then
+        if v_one.cut then
             perform outlast.end_cancelled(v_one.tenant, v_one.task, v_one.epoch, v_one.last_event, v_now);
             return query select v_one.tenant, v_one.task;
             continue;

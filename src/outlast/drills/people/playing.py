@@ -1,0 +1,135 @@
+"""Setting the stage of the drill, and playing all cells on it, at once where they are independent.
+
+Three acts: some cells are brought to where they wait for people, and every worker is killed; then the next
+workers begin, and the others are played beside them; then everything is stopped, and judged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from outlast.drills.crew import PATIENCE_S
+from outlast.drills.database import database
+from outlast.drills.fleet import Fleet
+from outlast.drills.people.agents import Place, build
+from outlast.drills.people.judge import Judged, judge, judge_the_store
+from outlast.drills.people.restart import Restart
+from outlast.drills.people.scene import STEADY, Played, Scene
+from outlast.drills.people.table import Cell, in_groups
+from outlast.drills.running import FAULTS_OF_PLAY, broken, end_with_sigterm
+from outlast.testing.recorder import Recorder
+
+__all__ = ["play"]
+
+
+async def play(
+    cells: Sequence[Cell], postgres: str | None, seed: int, folder: Path, console: Console
+) -> list[Judged]:
+    """Play cells and judge them; answer them in the order given, and the store after them.
+
+    folder: for the store, the logs of the processes and of the ticket service. Raises ConfigurationError,
+    RecorderError, ServerError, StoreUnavailable.
+    """
+    end_with_sigterm()
+    chance = random.Random(seed)
+    secret = f"{chance.getrandbits(256):064x}"
+    async with contextlib.AsyncExitStack() as stack:
+        status = stack.enter_context(console.status("starting the ticket service and the store"))
+        recorder = await stack.enter_async_context(Recorder(database=folder / "tickets.db"))
+        await recorder.configure(dedupe=False)
+        store = await stack.enter_async_context(database(postgres, folder))
+        place = Place(tickets=recorder.url, folder=folder)
+        app = build(store.url, place, secret=secret)
+        await app.open(migrate=True)
+        stack.push_async_callback(app.close)
+        fleet = await stack.enter_async_context(Fleet(folder))
+        groups = in_groups(cells)
+        scene = Scene(
+            app=app,
+            recorder=recorder,
+            fleet=fleet,
+            restart=Restart([group[0].fault for group in groups if group[0].when == "restart"]),
+            chance=chance,
+            environ={
+                "OUTLAST_DATABASE_URL": store.url,
+                "OUTLAST_SECRET": secret,
+                "OUTLAST_API_KEYS": "",
+                **place.environ(),
+            },
+            folder=folder,
+            tell=lambda what: status.update(Text(what)),
+            doomed_left=sum(group[0].when == "doomed" for group in groups),
+        )
+        console.print(f"store: {store.shown}", style="dim", markup=False)
+        played = await _play(scene, groups)
+        scene.tell("stopping everything, and looking at what is left")
+        await _quieten(scene)
+        log = await recorder.log()
+        judged = [await judge(scene, cell, played[cell.fault], log) for cell in cells]
+        return [*judged, await judge_the_store(scene, log)]
+
+
+async def _play(scene: Scene, groups: Sequence[list[Cell]]) -> dict[str, Played]:
+    order = list(groups)
+    scene.chance.shuffle(order)
+    played: dict[str, Played] = {}
+    left = len(order)
+
+    async def one(group: list[Cell]) -> None:
+        nonlocal left
+        cell = group[0]
+        try:
+            if cell.when != "restart":
+                await scene.restart.back()
+            found = await cell.play(scene, cell.fault)
+            played.update({each.cell: each for each in (found if isinstance(found, list) else [found])})
+        except FAULTS_OF_PLAY as error:
+            for each in group:
+                played[each.fault] = Played(cell=each.fault, checks=(broken(error),))
+        finally:
+            scene.restart.leave(cell.fault)
+        left -= 1
+        scene.tell(f"{left} of {len(order)} to go")
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_restart(scene))
+        for group in order:
+            tasks.create_task(one(group))
+    return played
+
+
+async def _restart(scene: Scene) -> None:
+    """Let one generation of workers bring cells to where they wait, kill all of it, and start the next."""
+    first = await asyncio.gather(*(scene.steady(f"worker-{name}1", STEADY, generation=1) for name in "AB"))
+    await scene.restart.all_ready()
+    scene.tell("every worker dies")
+    for worker in first:
+        worker.kill()
+    for worker in first:
+        await worker.exited()
+    await scene.restart.all_done([worker.ending for worker in first])
+    await asyncio.gather(*(scene.steady(f"worker-{name}2", STEADY, generation=2) for name in "AB"))
+    scene.restart.served()
+
+
+async def _quieten(scene: Scene) -> None:
+    """Wait until nothing is on its way any more, then stop every process in good order."""
+
+    async def quiet() -> bool | None:
+        dump = await scene.app.store.dump()
+        busy = any(row["state"] in ("queued", "running") for row in dump["tasks"])
+        return None if busy or dump["posts"] else True
+
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(scene.until(quiet, "it never was quiet"), PATIENCE_S / 2)
+    for process in scene.fleet.processes:
+        if process.running:
+            process.thaw()
+    await asyncio.gather(*(each.stop() for each in scene.fleet.processes if each.running))

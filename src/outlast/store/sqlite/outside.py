@@ -1,0 +1,70 @@
+"""Outside sessions: attached under a lease, and the verb ``post_outside``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from outlast.store.changing import OutsideEvent, OutsidePosted, OutsideRow
+from outlast.store.posting import Signal
+from outlast.store.records import AttachSession, TaskRef
+from outlast.store.sqlite import posting
+from outlast.store.sqlite.heads import Head
+from outlast.store.sqlite.transaction import Transaction
+
+
+def attach(tx: Transaction, head: Head, entry: AttachSession) -> str | None:
+    """Hold an outside session; answer None, or that it is taken and by whom."""
+    name = (head.tenant, entry.provider, entry.session, entry.run)
+    holder = tx.row("read_holder", name)
+    if holder is not None and holder[0] != head.task and holder[1]:
+        return f"taken {holder[0]}"
+    tx.run("attach", (*name, head.task, head.epoch, head.at))
+    head.say(entry.events)
+    return None
+
+
+def post_outside(tx: Transaction, events: Sequence[OutsideEvent], now: int | None) -> list[OutsidePosted]:
+    """Bring events of outside sessions to the tasks that hold them; see ``Store.post_outside``."""
+    at = tx.now(now)
+    verdicts = [_post_one(tx, one, at) for one in events]
+    tx.write_events()
+    return verdicts
+
+
+def _post_one(tx: Transaction, one: OutsideEvent, at: int) -> OutsidePosted:
+    session = (one.tenant, one.provider, one.session)
+    found = tx.row("find_outside", (*session, one.run))
+    if found is None:
+        return OutsidePosted(kind="not_found")
+    task, run = found
+    signal = Signal(
+        tenant=one.tenant,
+        task=task,
+        name=f"outside:{one.provider}",
+        data=one.data,
+        digest=one.digest,
+        key=f"{one.session}/{one.run}/{one.event}",
+    )
+    posted = posting.post_one(tx, signal, at)
+    if posted.kind == "accepted":
+        tx.run("keep_outside_event", (one.event, at, *session, run))
+    return OutsidePosted(kind=posted.kind, task=TaskRef(tenant=one.tenant, task=task))
+
+
+def read_outside(tx: Transaction, tenant: str, task: str) -> list[OutsideRow]:
+    """Read the outside sessions that a task holds; see ``Store.read_outside``."""
+    return [
+        OutsideRow(
+            tenant=tenant,
+            provider=provider,
+            session=session,
+            run=run,
+            task=task,
+            attached_at=attached_at,
+            last_event=last_event,
+            last_event_at=last_event_at,
+        )
+        for provider, session, run, attached_at, last_event, last_event_at in tx.rows(
+            "read_outside", (tenant, task)
+        )
+    ]

@@ -1,0 +1,116 @@
+"""Checkers of undo: what was done is undone in reverse order of success, and only after that was decided."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator
+
+from outlast.core.operation import changes_something
+from outlast.core.transitions import TASK
+from outlast.testing.checkers.seen import Evidence, Name, Row, where
+
+UNDOING = "compensation"
+DECISION = "undo"
+SUFFIX = "/undo"
+
+
+def undos_go_backwards(seen: Evidence) -> Iterator[str]:
+    """Of two effects of a task, the one that came later is undone first.
+
+    One that was known only after an undo had begun is behind that. What its undo never began, since it was
+    left to a person, stands outside of the order.
+    """
+    events = seen.by_task("events")
+    for name, undos in _undos(seen).items():
+        first: dict[str, int] = {}
+        # Where an effect was seen to be there, and not to be there, by its operation.
+        there: dict[str, list[tuple[int, bool]]] = defaultdict(list)
+        for row in sorted(events[name], key=lambda one: int(one["number"])):
+            if not row["kind"].startswith("operation."):
+                continue
+            data = json.loads(row["data"])
+            key, number = data.get("operation"), int(row["number"])
+            if row["kind"] == "operation.started" and key in undos:
+                first.setdefault(key, number)
+            elif row["kind"] == "operation.succeeded":
+                there[key].append((number, True))
+            elif row["kind"] == "operation.settled":
+                there[key].append((number, data.get("verdict") == "happened"))
+        for undo, begun in first.items():
+            if undo.endswith(SUFFIX) and _since(there[undo.removesuffix(SUFFIX)], begun) is None:
+                yield f"{where((*name, undo))}: was begun by event {begun}, and there was nothing to undo"
+        yield from _order(name, first, there)
+
+
+def _order(name: Name, first: dict[str, int], there: dict[str, list[tuple[int, bool]]]) -> Iterator[str]:
+    begun = sorted((number, undo) for undo, number in first.items() if undo.endswith(SUFFIX))
+    for place, (number, undo) in enumerate(begun):
+        at = _since(there[undo.removesuffix(SUFFIX)], number)
+        for _, later in begun[place + 1 :]:
+            other = _since(there[later.removesuffix(SUFFIX)], number)
+            if at is not None and other is not None and other > at:
+                yield (
+                    f"{where((*name, undo))}: was begun by event {number}, before {later}, whose effect came"
+                    " later"
+                )
+
+
+def _since(seen: list[tuple[int, bool]], before: int) -> int | None:
+    """Answer since which event an effect was there when another one happened, None where it was not."""
+    known = [(number, is_there) for number, is_there in seen if number < before]
+    return known[-1][0] if known and known[-1][1] else None
+
+
+def undos_are_decided_first(seen: Evidence) -> Iterator[str]:
+    """Nothing is undone before that was decided, and after that no other call of the round begins.
+
+    The end of a task that undid says how far it came.
+    """
+    ledger = seen.by_task("operations")
+    for name, undos in _undos(seen).items():
+        decided = [
+            row
+            for row in ledger[name]
+            if (row["kind"], row["name"], row["state"]) == ("value", DECISION, "succeeded")
+        ]
+        at = min((row["created_at"] for row in decided), default=None)
+        for row in undos.values():
+            if at is None or row["created_at"] < at:
+                yield f"{where(row)}: was put on record before it was decided to undo"
+    results = {(row["tenant"], row["task"], row["round"]): row for row in seen.rows("results")}
+    for name, rows in ledger.items():
+        head = seen.heads.get(name)
+        if head is None or head["state"] not in TASK.final:
+            continue
+        for row in rows:
+            if (row["kind"], row["name"]) != ("value", DECISION) or row["result"] is None:
+                continue
+            said = json.loads(row["result"])
+            end = results.get((*name, said["round"]))
+            if said["task"] != name[1] or end is None or end["error"] is None:
+                continue
+            yield from _told(name, json.loads(end["error"]), {one["key"]: one for one in rows})
+
+
+def _told(name: Name, error: Row, ledger: dict[str, Row]) -> Iterator[str]:
+    """Compare what an end says of its undo with the ledger."""
+    told = error.get("compensation")
+    if told is None:
+        # A cancel without undo, or the deadline, came in between; the ledger has what was done.
+        return
+    for key in told["undone"]:
+        row = ledger.get(f"{key}{SUFFIX}")
+        if row is not None and row["state"] != "succeeded":
+            yield f"{where((*name, key))}: its end says that it was undone, and its undo is {row['state']}"
+    if (told["state"] == "complete") != (not told["left"]):
+        yield f"{where(name)}: its end says {told['state']}, and leaves {len(told['left'])}"
+
+
+def _undos(seen: Evidence) -> dict[Name, dict[str, Row]]:
+    found: dict[Name, dict[str, Row]] = defaultdict(dict)
+    for row in seen.rows("operations"):
+        # A fork has those of the task that it was made from.
+        if row["kind"] == UNDOING and row["epoch"] > 0 and changes_something(row["effect"] or "manual"):
+            found[row["tenant"], row["task"]][row["key"]] = row
+    return found

@@ -1,0 +1,668 @@
+"""Undo: what was done is taken back, the newest first, and what cannot be is somebody's to see to."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.engine.house import PATIENCE_S, House
+
+from outlast import Ask, Backoff, Deny, Outlast, Rejected, TaskContext, ToolCall, Uncertain
+from outlast.errors import ConfigurationError, EffectsUndone
+from outlast.testing.recorder import Recorder
+
+QUICK = Backoff(base_s=0.01, max_s=0.02, jitter_s=0.0, attempts=3)
+
+
+class Desk:
+    """An app whose tools put things on a desk and take them away again. log: what was done, in order."""
+
+    def __init__(self, house: House, *, undo: dict[str, Any] | None = None) -> None:
+        self.log: list[str] = []
+        self.faults: dict[str, list[BaseException]] = {}
+        app = house.app
+
+        @app.tool(**{"effect": "idempotent", "retry": QUICK, **(undo or {})})
+        async def take(call: ToolCall, what: str, result: dict[str, Any]) -> None:
+            await self._act(call, f"take {what} {result['number']}")
+
+        @app.tool(effect="manual", undo=take, retry=QUICK)
+        async def put(call: ToolCall, what: str) -> dict[str, Any]:
+            await self._act(call, f"put {what}")
+            return {"number": len(self.log)}
+
+        @app.tool(effect="manual", retry=QUICK)
+        async def shout(call: ToolCall, what: str) -> None:
+            await self._act(call, f"shout {what}")
+
+        self.put, self.take, self.shout = put, take, shout
+
+    async def _act(self, call: ToolCall, what: str) -> None:
+        async with call.sending():
+            self.log.append(what)
+            faults = self.faults.get(what)
+            if faults:
+                raise faults.pop(0)
+
+
+async def heard(house: House, handle: Any) -> None:
+    """Wait until a task's run has heard of its cancel."""
+    [(worker, _)] = house.workers
+    run = worker.run_of("default", handle.id)
+    assert run is not None
+    async with asyncio.timeout(PATIENCE_S):
+        while not run.cancel_heard:
+            await house.store.wakes.wait("facts", 0.05)
+
+
+def said(view: Any) -> dict[str, Any]:
+    """What the end of a task says of its undo."""
+    return dict(view.error["compensation"])
+
+
+async def test_a_failure_undoes_the_newest_first_with_arguments_and_results(house: House) -> None:
+    desk = Desk(house)
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        for what in ("a", "b"):
+            await task.call(desk.put, what)
+        await task.call(desk.shout, "x")
+        await task.call(desk.put, "c", key="named")
+        raise LookupError("no such invoice")
+
+    view = await house.run(agent)
+    assert view.state == "failed"
+    assert view.error is not None
+    assert (view.error["code"], view.error["message"]) == ("agent_error", "LookupError: no such invoice")
+    assert desk.log == ["put a", "put b", "shout x", "put c", "take c 4", "take b 2", "take a 1"]
+    assert said(view) == {"state": "complete", "undone": ["named", "put#2", "put#1"], "left": []}
+    ledger = await house.operations(view)
+    undo = ledger["named/undo"]
+    assert (undo.kind, undo.name, undo.state) == ("compensation", "take", "succeeded")
+    assert undo.arguments == {"what": "c", "result": {"number": 4}}
+    assert undo.idempotency_key == f"{view.id}:named/undo"
+    # The function ran once; the second attempt did nothing but undo.
+    assert [one.end for one in await house.app.attempts(view.id)] == ["failed", "failed"]
+    assert await house.violations() == []
+
+
+async def test_an_agent_that_does_not_ask_for_it_undoes_nothing(house: House) -> None:
+    desk = Desk(house)
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> None:
+        await task.call(desk.put, "a")
+        raise LookupError
+
+    view = await house.run(agent)
+    assert (view.state, desk.log) == ("failed", ["put a"])
+    assert view.error is not None
+    assert "compensation" not in view.error
+
+
+async def test_a_failure_with_nothing_to_undo_says_so(house: House) -> None:
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        raise LookupError
+
+    view = await house.run(agent)
+    assert said(view) == {"state": "complete", "undone": [], "left": []}
+    assert await house.violations() == []
+
+
+async def test_a_retry_policy_comes_before_the_undo(house: House) -> None:
+    desk = Desk(house)
+    runs: list[int] = []
+
+    @house.app.agent(on_failure="undo", retry=Backoff(base_s=0.01, max_s=0.01, attempts=2))
+    async def agent(task: TaskContext) -> None:
+        runs.append(task.attempt)
+        await task.call(desk.put, "a")
+        raise LookupError
+
+    view = await house.run(agent)
+    assert (runs, view.state) == ([1, 2], "failed")
+    assert desk.log == ["put a", "take a 1"]
+
+
+async def test_a_success_undoes_nothing(house: House) -> None:
+    desk = Desk(house)
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> str:
+        await task.call(desk.put, "a")
+        return "done"
+
+    view = await house.run(agent)
+    assert (view.state, desk.log) == ("succeeded", ["put a"])
+
+
+# -- cancel --------------------------------------------------------------------------------------------------
+
+
+async def test_a_cancel_with_undo_of_a_running_task(house: House) -> None:
+    desk = Desk(house)
+    entered = asyncio.Event()
+
+    async def compute() -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> None:
+        await task.call(desk.put, "a")
+        await task.call(desk.put, "b")
+        await task.step(compute)
+
+    handle = await house.submit(agent)
+    house.start()
+    async with asyncio.timeout(PATIENCE_S):
+        await entered.wait()
+    assert (await handle.cancel("not needed", by="kim", undo=True)).kind == "requested"
+    view = await house.ended(handle)
+    assert view.state == "cancelled"
+    assert view.error is not None
+    assert (view.error["code"], view.error["message"]) == ("cancelled", "not needed")
+    assert said(view) == {"state": "complete", "undone": ["put#2", "put#1"], "left": []}
+    assert desk.log == ["put a", "put b", "take b 2", "take a 1"]
+    assert await house.violations() == []
+
+
+async def test_a_cancel_with_undo_of_a_waiting_task(house: House) -> None:
+    desk = Desk(house)
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> None:
+        await task.call(desk.put, "a")
+        await task.wait("go")
+
+    handle = await house.submit(agent)
+    house.start()
+    await house.waits(handle, "signal")
+    assert (await handle.cancel("not needed", by="kim", undo=True)).kind == "requested"
+    view = await house.ended(handle)
+    assert (view.state, desk.log) == ("cancelled", ["put a", "take a 1"])
+    assert said(view)["state"] == "complete"
+    assert (await handle.cancel(undo=True)).kind == "already"
+    assert await house.violations() == []
+
+
+async def test_a_cancel_with_undo_of_a_task_that_never_began_ends_it_at_once(house: House) -> None:
+    @house.app.agent
+    async def agent(task: TaskContext) -> None: ...
+
+    handle = await house.submit(agent)
+    assert (await handle.cancel(undo=True)).kind == "cancelled"
+    assert (await handle.get()).state == "cancelled"
+
+
+async def test_a_cancel_without_undo_undoes_nothing_though_a_failure_would(house: House) -> None:
+    desk = Desk(house)
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        await task.call(desk.put, "a")
+        await task.wait("go")
+
+    handle = await house.submit(agent)
+    house.start()
+    await house.waits(handle, "signal")
+    assert (await handle.cancel()).kind == "cancelled"
+    assert desk.log == ["put a"]
+
+
+@pytest.mark.parametrize("undo", [True, False])
+async def test_a_cancel_during_the_undo_of_a_failure_lets_it_come_to_its_end(
+    house: House, undo: bool
+) -> None:
+    desk = Desk(house)
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    @house.app.tool(effect="idempotent")
+    async def slow(call: ToolCall) -> None:
+        desk.log.append("slow")
+        begun.set()
+        await release.wait()
+
+    @house.app.tool(effect="manual", undo=slow)
+    async def hold(call: ToolCall) -> None:
+        desk.log.append("hold")
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        await task.call(desk.put, "a")
+        await task.call(hold)
+        raise LookupError
+
+    handle = await house.submit(agent)
+    house.start()
+    async with asyncio.timeout(PATIENCE_S):
+        await begun.wait()
+    assert (await handle.cancel("enough", undo=undo)).kind == "requested"
+    await heard(house, handle)
+    release.set()
+    view = await house.ended(handle)
+    assert desk.log == ["put a", "hold", "slow", "take a 1"]
+    assert view.state == "cancelled"
+    assert view.error is not None
+    assert view.error["message"] == "enough"
+    assert said(view) == {"state": "complete", "undone": ["hold#1", "put#1"], "left": []}
+    kinds = [event.kind for event in await house.events(handle)]
+    assert [kind for kind in kinds if kind in ("task.failed", "task.cancelled")] == ["task.cancelled"]
+    assert await house.violations() == []
+
+
+# -- what goes wrong -----------------------------------------------------------------------------------------
+
+
+async def test_an_undo_that_fails_for_good_is_a_persons_and_the_others_go_on(house: House) -> None:
+    desk = Desk(house)
+    desk.faults["take b 2"] = [Rejected("it is glued on")]
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        for what in ("a", "b", "c"):
+            await task.call(desk.put, what)
+        raise LookupError
+
+    view = await house.run(agent)
+    assert desk.log[3:] == ["take c 3", "take b 2", "take a 1"]
+    assert said(view) == {"state": "incomplete", "undone": ["put#3", "put#1"], "left": ["put#2"]}
+    assert view.effects_open == 1
+    place = await house.place(f"{view.id}:put#2/undo")
+    assert place is not None
+    assert place.ask_at is None
+    assert "the undo failed for good: it is glued on" in place.why
+    settled = await house.app.operations.settle(
+        f"{view.id}:put#2/undo", "happened", reason="taken off by hand", by="kim"
+    )
+    assert settled.state == "succeeded"
+    assert await house.violations() == []
+
+
+async def test_an_undo_of_which_nobody_knows_is_made_again_where_that_is_safe(house: House) -> None:
+    desk = Desk(house)
+    desk.faults["take a 1"] = [Uncertain("reset"), ConnectionResetError()]
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        await task.call(desk.put, "a")
+        raise LookupError
+
+    view = await house.run(agent)
+    assert said(view) == {"state": "complete", "undone": ["put#1"], "left": []}
+    assert desk.log == ["put a", *["take a 1"] * 3]
+    assert await house.violations() == []
+
+
+async def test_a_manual_undo_of_which_nobody_knows_is_a_persons(house: House) -> None:
+    desk = Desk(house, undo={"effect": "manual"})
+    desk.faults["take b 2"] = [Uncertain("reset")]
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        await task.call(desk.put, "a")
+        await task.call(desk.put, "b")
+        raise LookupError
+
+    view = await house.run(agent)
+    assert said(view) == {"state": "incomplete", "undone": ["put#1"], "left": ["put#2"]}
+    assert desk.log == ["put a", "put b", "take b 2", "take a 1"]
+    (left,) = await house.app.operations.list(state="unknown")
+    assert (left.id, left.kind) == (f"{view.id}:put#2/undo", "compensation")
+    assert (await house.app.operations.plan(left.id)).action == "person"
+    assert await house.violations() == []
+
+
+async def test_a_call_of_which_nobody_knows_is_left_and_the_rest_is_undone(house: House) -> None:
+    desk = Desk(house)
+    desk.faults["put b"] = [Uncertain("reset")]
+
+    @house.app.agent(on_failure="undo", deadline="1h")
+    async def agent(task: TaskContext) -> None:
+        await task.call(desk.put, "a")
+        await task.gather(task.call(desk.put, "b"), task.wait("go"))
+
+    handle = await house.submit(agent)
+    house.start()
+    await house.waits(handle, "signal")
+    assert (await handle.cancel(undo=True)).kind == "requested"
+    view = await house.ended(handle)
+    assert said(view)["state"] == "incomplete"
+    assert said(view)["undone"] == ["put#1"]
+    assert said(view)["left"] == ["put#2"]
+    assert desk.log == ["put a", "put b", "take a 1"]
+    assert view.effects_open == 1
+    assert await house.violations() == []
+
+
+async def test_an_unknown_is_settled_by_evidence_first_and_then_undone(house: House) -> None:
+    log: list[str] = []
+
+    async def find(call: ToolCall) -> str | None:
+        return "T-7" if "made" in log else None
+
+    @house.app.tool(effect="idempotent")
+    async def withdraw(call: ToolCall, result: str) -> None:
+        log.append(f"withdrawn {result}")
+
+    @house.app.tool(effect="queryable", find=find, visible_within=0, undo=withdraw, timeout=1)
+    async def make(call: ToolCall) -> str:
+        async with call.sending():
+            log.append("made")
+            under_way.set()
+            await asyncio.Event().wait()
+        return "never"
+
+    under_way = asyncio.Event()
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> None:
+        await task.call(make)
+
+    handle = await house.submit(agent)
+    house.start(grace_s=0.1)
+    async with asyncio.timeout(PATIENCE_S):
+        await under_way.wait()
+    await handle.cancel(undo=True)
+    view = await house.ended(handle)
+    assert log == ["made", "withdrawn T-7"]
+    assert said(view) == {"state": "complete", "undone": ["make#1"], "left": []}
+    assert await house.violations() == []
+
+
+async def test_policy_that_denies_an_undo_leaves_it_to_a_person(house: House) -> None:
+    desk = Desk(house, undo={"approval": lambda what: Deny("not at night")})
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        await task.call(desk.put, "a")
+        raise LookupError
+
+    view = await house.run(agent)
+    assert said(view) == {"state": "incomplete", "undone": [], "left": ["put#1"]}
+    assert desk.log == ["put a"]
+    place = await house.place(f"{view.id}:put#1/undo")
+    assert place is not None
+    assert "not at night" in place.why
+    assert await house.violations() == []
+
+
+async def test_an_undo_waits_for_the_decision_that_its_policy_asks_for(house: House) -> None:
+    desk = Desk(house, undo={"approval": lambda what: Ask("really?")})
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        await task.call(desk.put, "a")
+        raise LookupError
+
+    handle = await house.submit(agent)
+    house.start()
+    await house.waits(handle, "approval")
+    assert desk.log == ["put a"]
+    (asked,) = await house.app.approvals.list()
+    await house.app.approvals.decide(asked.id, "approve", fingerprint=asked.fingerprint, by="kim")
+    view = await house.ended(handle)
+    assert (said(view)["state"], desk.log) == ("complete", ["put a", "take a 1"])
+    assert await house.violations() == []
+
+
+async def test_an_approver_may_change_what_an_undo_takes_away(house: House) -> None:
+    desk = Desk(house, undo={"approval": lambda what: Ask("really?")})
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        await task.call(desk.put, "a")
+        raise LookupError
+
+    handle = await house.submit(agent)
+    house.start()
+    await house.waits(handle, "approval")
+    (asked,) = await house.app.approvals.list()
+    assert asked.shown["kind"] == "compensation"
+    await house.app.approvals.decide(
+        asked.id,
+        "approve",
+        fingerprint=asked.fingerprint,
+        by="kim",
+        arguments={"what": "a", "result": {"number": 77}},
+    )
+    view = await house.ended(handle)
+    assert (said(view)["state"], desk.log) == ("complete", ["put a", "take a 77"])
+    assert await house.violations() == []
+
+
+async def test_a_deadline_puts_what_is_not_undone_before_people(house: House) -> None:
+    desk = Desk(house)
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        await task.call(desk.put, "a")
+        await task.step(asyncio.sleep, 3600)
+
+    handle = await house.app.submit(agent, deadline=0.7)
+    house.start()
+    view = await house.ended(handle)
+    assert view.error is not None
+    assert view.error["code"] == "deadline_exceeded"
+    assert said(view) == {"state": "incomplete", "undone": [], "left": ["put#1"]}
+    place = await house.place(f"{view.id}:put#1/undo")
+    assert place is not None
+    assert place.ask_at is None
+    assert desk.log == ["put a"]
+    assert await house.violations() == []
+
+
+async def test_an_effect_of_an_earlier_operation_is_not_undone_twice(house: House) -> None:
+    desk = Desk(house)
+
+    @house.app.tool(effect="manual", undo=desk.take, business_key="{what}", once="1h")
+    async def file(call: ToolCall, what: str) -> dict[str, Any]:
+        desk.log.append(f"file {what}")
+        return {"number": 9}
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        await task.call(file, "a")
+        assert (await task.call(file, "a")) == {"number": 9}
+        raise LookupError
+
+    view = await house.run(agent)
+    assert desk.log == ["file a", "take a 9"]
+    assert said(view) == {"state": "complete", "undone": ["file#1"], "left": []}
+
+
+async def test_an_undo_is_not_held_back_by_a_budget(house: House) -> None:
+    desk = Desk(house)
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        await task.call(desk.put, "a")
+        await task.call(desk.put, "b")
+
+    handle = await house.app.submit(agent, budget={"operations": 1})
+    house.start()
+    view = await house.ended(handle)
+    assert view.error is not None
+    assert view.error["code"] == "budget_exceeded"
+    assert desk.log == ["put a", "take a 1"]
+    assert said(view)["state"] == "complete"
+
+
+async def test_a_retried_task_runs_again_and_undoes_in_its_own_round(house: House) -> None:
+    desk = Desk(house)
+    fails = [LookupError("first")]
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        if fails:
+            raise fails.pop()
+        await task.call(desk.put, "a")
+        raise LookupError("second")
+
+    handle = await house.submit(agent)
+    house.start()
+    view = await house.ended(handle)
+    assert said(view) == {"state": "complete", "undone": [], "left": []}
+    assert await house.app.retry(handle.id, reason="again", by="kim") == 2
+    view = await house.ended(handle)
+    assert view.error is not None
+    assert view.error["message"] == "LookupError: second"
+    assert said(view) == {"state": "complete", "undone": ["put#1"], "left": []}
+    assert desk.log == ["put a", "take a 1"]
+    with pytest.raises(EffectsUndone):
+        await house.app.retry(handle.id, reason="again", by="kim")
+    assert await house.violations() == []
+
+
+# -- forks ---------------------------------------------------------------------------------------------------
+
+
+async def test_a_fork_undoes_what_it_has_done_and_taken_over_and_not_its_prefix(house: House) -> None:
+    log: list[str] = []
+
+    @house.app.tool(effect="idempotent")
+    async def take(call: ToolCall, what: str) -> None:
+        log.append(f"take {what}")
+
+    @house.app.tool(effect="keyed", key_window="1h", undo=take)
+    async def put(call: ToolCall, what: str) -> None:
+        log.append(f"put {what} {call.idempotency_key.partition(':')[0][-4:]}")
+
+    fails = False
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        for what in ("a", "b"):
+            await task.call(put, what, key=what)
+        if fails:
+            await task.call(put, "c", key="c")
+            raise LookupError
+
+    handle = await house.submit(agent)
+    house.start()
+    await house.ended(handle)
+    fails = True
+    fork = await house.app.fork(handle.id, before="b", reason="another way", by="kim")
+    view = await house.ended(fork)
+    assert said(view) == {"state": "complete", "undone": ["c", "b"], "left": []}
+    old, new = handle.id[-4:], fork.id[-4:]
+    assert log == [f"put a {old}", f"put b {old}", f"put b {old}", f"put c {new}", "take c", "take b"]
+    ledger = await house.operations(view)
+    assert ledger["b"].idempotency_key == f"{handle.id}:b"
+    assert ledger["c"].idempotency_key == f"{fork.id}:c"
+
+
+async def test_a_worker_that_drains_hands_the_undo_on(house: House) -> None:
+    desk = Desk(house)
+    begun, release = asyncio.Event(), asyncio.Event()
+
+    @house.app.tool(effect="idempotent")
+    async def slow(call: ToolCall) -> None:
+        desk.log.append("slow")
+        begun.set()
+        await release.wait()
+
+    @house.app.tool(effect="manual", undo=slow)
+    async def hold(call: ToolCall) -> None:
+        desk.log.append("hold")
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        await task.call(desk.put, "a")
+        await task.call(hold)
+        raise LookupError
+
+    handle = await house.submit(agent)
+    worker = house.start(grace_s=10.0)
+    async with asyncio.timeout(PATIENCE_S):
+        await begun.wait()
+    worker.stop()
+    release.set()
+    await house.stop()
+    assert (await handle.get()).state == "queued"
+    assert desk.log == ["put a", "hold", "slow"]
+    house.start()
+    view = await house.ended(handle)
+    assert said(view) == {"state": "complete", "undone": ["hold#1", "put#1"], "left": []}
+    assert desk.log == ["put a", "hold", "slow", "take a 1"]
+    assert await house.violations() == []
+
+
+# -- declaring -----------------------------------------------------------------------------------------------
+
+
+def test_an_undo_that_is_no_tool_or_takes_what_nobody_knows_is_refused() -> None:
+    app = Outlast("tests")
+
+    async def nothing(call: ToolCall) -> None: ...
+
+    @app.tool(undo=nothing)
+    async def make(call: ToolCall, what: str) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="its undo 'nothing' is not a tool"):
+        app.registry.check()
+
+
+def test_an_undo_takes_known_parameters_only() -> None:
+    app = Outlast("tests")
+
+    @app.tool
+    async def unmake(call: ToolCall, what: str, why: str = "") -> None: ...
+
+    @app.tool(undo="unmake")
+    async def make(call: ToolCall, what: str) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="has the parameter 'why'"):
+        app.registry.check()
+
+
+def test_an_undo_may_be_registered_later() -> None:
+    app = Outlast("tests")
+
+    @app.tool(undo="unmake")
+    async def make(call: ToolCall, what: str) -> None: ...
+
+    with pytest.raises(ConfigurationError):
+        app.registry.check()
+
+    @app.tool
+    async def unmake(call: ToolCall, what: str, result: Any) -> None: ...
+
+    app.registry.check()
+
+
+def test_a_read_has_nothing_to_undo() -> None:
+    app = Outlast("tests")
+
+    with pytest.raises(ConfigurationError, match="nothing to undo"):
+
+        @app.tool(effect="read", undo="unmake")
+        async def look(call: ToolCall) -> None: ...
+
+
+async def test_over_http_the_ticket_is_withdrawn_though_an_answer_is_lost(
+    house: House, recorder: Recorder
+) -> None:
+    @house.app.tool(effect="keyed", key_window="24h", retry=QUICK)
+    async def withdraw(call: ToolCall, result: dict[str, Any]) -> None:
+        await call.http.put(f"{recorder.url}/tickets/{result['id']}/note", json={"text": "withdrawn"})
+
+    @house.app.tool(effect="keyed", key_window="24h", undo=withdraw)
+    async def create(call: ToolCall, invoice: str) -> dict[str, Any]:
+        reply = await call.http.post(f"{recorder.url}/tickets", json={"invoice": invoice, "amount": "1"})
+        ticket: dict[str, Any] = reply.json()
+        return ticket
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        await task.call(create, "INV-102")
+        raise LookupError
+
+    view = await house.run(agent)
+    assert said(view)["state"] == "complete"
+    keys = [call.key for call in await recorder.log() if call.method in ("POST", "PUT")]
+    assert keys == [f"{view.id}:create#1", f"{view.id}:create#1/undo"]
+    assert await house.violations(recorder) == []
