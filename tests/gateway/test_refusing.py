@@ -161,6 +161,12 @@ async def test_what_changed_since_the_token_was_made_is_seen(desk: Desk, code: s
         assert (await desk.send(other)).status_code == 201, "what is beside it is not touched"
 
 
+async def test_an_undo_passes_while_a_cancel_stands(desk: Desk) -> None:
+    claimed, said = await desk.called(kind="compensation")
+    await desk.scene.cancel(claimed)
+    assert (await desk.send(said)).status_code == 201
+
+
 async def test_a_lease_that_has_run_out_is_refused_before_anybody_sweeps(
     desk: Desk, backdoor: Backdoor
 ) -> None:

@@ -21,7 +21,8 @@ def check(said: Pass, found: Passage | None) -> None:
         raise Refused("stale_epoch", f"epoch {said.epoch} of the task is over")
     if found.task_state != "running" or found.lease_until is None or found.lease_until <= found.now:
         raise Refused("lease_over", "the worker that holds the task has not been heard of in time")
-    if found.cancelling:
+    # What is undone, is undone because of the cancel.
+    if found.cancelling and found.kind != "compensation":
         raise Refused("cancelled", "a cancel of the task stands")
     if found.state != "running" or found.attempt != said.attempt:
         raise Refused("not_running", f"attempt {said.attempt} at the operation is over")

@@ -72,7 +72,7 @@ class Notes:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._admitting = _Group(store.admit)
+        self._admitting = _Group(self._admit)
         self._keeping = _Group(self._keep)
 
     async def admit(self, note: Evidence) -> Passage | None:
@@ -83,6 +83,9 @@ class Notes:
     async def keep(self, note: Evidence) -> None:
         """Return when a note is on disk. Raises what the store does."""
         await self._keeping.one(note)
+
+    async def _admit(self, notes: list[Evidence]) -> list[Passage | None]:
+        return await self._store.admit(notes)
 
     async def _keep(self, notes: list[Evidence]) -> list[None]:
         await self._store.note(notes)

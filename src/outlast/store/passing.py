@@ -25,7 +25,7 @@ class Passage:
 
     now: the database's clock, read after the rest. task_state, task_epoch, cancelling: of the head.
     lease_epoch: of the lease, None without one. lease_until: when its session runs out, None without a lease
-    or when it was swept. tool: its name. state, attempt, epoch, deadline_at, decision: of the operation.
+    or when it was swept. kind, tool, state, attempt, epoch, deadline_at, decision: of the operation.
     paused: a switch stands for it. approval…: of the last question about this call that was not withdrawn,
     None where there was none. trace: of the task. notes: what the gateway noted of the operation, oldest
     first, at most PASSED_BOUND.
@@ -37,6 +37,7 @@ class Passage:
     cancelling: bool
     lease_epoch: int | None
     lease_until: int | None
+    kind: str
     tool: str
     state: str
     attempt: int

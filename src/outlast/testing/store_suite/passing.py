@@ -40,6 +40,7 @@ class TestPassage:
             cancelling=False,
             lease_epoch=claimed.epoch,
             lease_until=opened_at + 43 * SECOND,
+            kind="tool",
             tool=intent.name,
             state="running",
             attempt=1,

@@ -116,7 +116,8 @@ order by number;
 -- name: read_passage
 select tasks.state, tasks.epoch, tasks.cancelling, leases.epoch,
     case when sessions.lost_at is null then sessions.expires_at end,
-    operations.name, operations.state, operations.attempt, operations.epoch, operations.deadline_at, operations.decision,
+    operations.kind, operations.name, operations.state, operations.attempt, operations.epoch, operations.deadline_at,
+    operations.decision,
     exists (
         select 1
         from pauses

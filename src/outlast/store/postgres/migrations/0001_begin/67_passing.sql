@@ -7,12 +7,12 @@
 -- what has run out is never taken for alive.
 create function outlast.passage(p_tenant text, p_task text, p_key text, p_now bigint, p_limit integer)
 returns table (
-    now bigint, task_state text, task_epoch bigint, cancelling boolean, lease_epoch bigint, lease_until bigint, tool text,
-    state text, attempt integer, epoch bigint, deadline_at bigint, decision text, paused boolean, approval integer,
+    now bigint, task_state text, task_epoch bigint, cancelling boolean, lease_epoch bigint, lease_until bigint, kind text,
+    tool text, state text, attempt integer, epoch bigint, deadline_at bigint, decision text, paused boolean, approval integer,
     approval_state text, approval_fingerprint text, approval_spent boolean, trace text, attempts integer[], data text[]
 ) language sql stable as $$
     select coalesce(p_now, outlast.clock_us()), t.state, t.epoch, t.cancelling, l.epoch,
-           case when s.lost_at is null then s.expires_at end, o.name, o.state, o.attempt, o.epoch, o.deadline_at,
+           case when s.lost_at is null then s.expires_at end, o.kind, o.name, o.state, o.attempt, o.epoch, o.deadline_at,
            o.decision, p.paused, a.number, a.state, a.fingerprint, coalesce(a.spent, false), i.trace, e.attempts, e.data
       from outlast.operations o
       join outlast.tasks t on t.tenant = o.tenant and t.id = o.task
@@ -45,7 +45,7 @@ create function outlast.admit(
     p_limit integer
 ) returns table (
     item bigint, now bigint, task_state text, task_epoch bigint, cancelling boolean, lease_epoch bigint,
-    lease_until bigint, tool text, state text, attempt integer, epoch bigint, deadline_at bigint, decision text,
+    lease_until bigint, kind text, tool text, state text, attempt integer, epoch bigint, deadline_at bigint, decision text,
     paused boolean, approval integer, approval_state text, approval_fingerprint text, approval_spent boolean, trace text,
     attempts integer[], data text[]
 ) language plpgsql volatile as $$
