@@ -81,6 +81,10 @@ CALM_TURNS = 16
 """Turns of the loop in which nothing may happen before a task suspends, however short it lingers."""
 
 
+class Unrecorded(BaseException):
+    """A rehearsal has come to what the journal does not hold; the branch goes no further."""
+
+
 class Outpaced(Exception):
     """The ledger moved on under a lease that still stands: begin again from what is on disk."""
 
