@@ -37,7 +37,7 @@ __all__ = ["MARK", "PROBE", "Action", "Trigger", "install_from_env", "parse", "s
 
 PROBE = "OUTLAST_PROBE"
 MARK = "OUTLAST_PROBE_MARK"
-REST_S: Final = 0.3
+REST_S: Final = 0.2
 """How long other threads have before a freeze to end what they were given."""
 
 Action = Literal["kill", "freeze", "mark"]
