@@ -24,7 +24,9 @@ async def _serve(url: str, secret: str, **settings: Any) -> None:
     leave_with_parent()
     store = store_for(url)
     await store.open()
-    said = read_settings(None, listen="127.0.0.1:0", **{k: tuple(v) for k, v in settings.items()})
+    said = read_settings(
+        None, listen="127.0.0.1:0", **{k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()}
+    )
     gateway = Gateway(store, secret, said)
     server = Server(gateway, said.listen)
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, server.stop)

@@ -31,7 +31,7 @@ class GatewaySettings:
     ca_file: str | None = None
     max_request_bytes: int = 8 * 1024 * 1024
     max_answer_bytes: int = 8 * 1024 * 1024
-    fresh_s: float = 0.1
+    fresh_s: float = 0.02
     resolve_s: float = 5.0
     connect_s: float = 10.0
     receive_s: float = 30.0
