@@ -275,6 +275,8 @@ class Gateway:
             client_gone=crossing.client_gone or None,
         )
         try:
+            if not sent and not crossing.noted and not await self._is_ours(said):
+                return
             await self._notes.keep(note)
         except Exception as error:
             # It is done, or refused, whether that is on record or not.
@@ -290,6 +292,10 @@ class Gateway:
         while len(self._refusals) > _REMEMBERED:
             self._refusals.popitem(last=False)
         return count <= _REFUSALS_NOTED
+
+    async def _is_ours(self, said: Pass) -> bool:
+        """Answer whether there is an operation to note something of."""
+        return await self._store.read_passage(said.tenant, said.task, said.key) is not None
 
     # -- health ----------------------------------------------------------------------------------------------
 

@@ -5,9 +5,10 @@ that may not leave any more, and that a scope of the ledger alone makes its call
 freeze, twins race, clients leave, bodies are cut, and the store is away.
 
 Rooms: ``table`` is the written table of what is right, a row for each fault with its reason; ``service`` is
-a ticket service behind the middleware, ``script`` a plain script in a scope, each a process; ``scene`` is
-what a fault is played with; ``twins``, ``handlers`` and ``scripts`` play the faults; ``judge`` compares with
-the table, ``playing`` sets the stage and plays all, ``report`` tells it.
+a ticket service behind the middleware, ``agents`` the app of all others, ``worker`` serves it, ``script`` is
+a plain script in a scope and ``sandbox`` foreign code, each a process; ``scene`` is what a fault is played
+with; ``twins``, ``handlers``, ``passing`` and ``scripts`` play the faults; ``judge`` compares with the table,
+``playing`` sets the stage, the gateway included, and plays all, ``report`` tells it.
 
 The services write what they do into a log of their own, and the ticket service that scopes call has its own
 too: those are the judges. In the end every checker looks at the store.

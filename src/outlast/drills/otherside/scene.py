@@ -13,15 +13,18 @@ from typing import Any, Final, TypeVar
 import httpx2
 
 from outlast.app import Outlast
+from outlast.drills import crew
 from outlast.drills.crew import PATIENCE_S
 from outlast.drills.fleet import Fleet, Process
 from outlast.drills.stage import Check
 from outlast.testing.probes import Trigger
 from outlast.testing.recorder import Recorder
 
-__all__ = ["SERVICES", "Played", "Scene", "Service", "invoice_of", "label"]
+__all__ = ["SERVICES", "STEADY", "WORKER", "Played", "Scene", "Service", "invoice_of", "label"]
 
 T = TypeVar("T")
+STEADY: Final = "steady"
+WORKER: Final = "outlast.drills.otherside.worker"
 _LOOK_S: Final = 0.05
 SERVICES: Final[Mapping[str, Mapping[str, Any]]] = {
     "one": {"wait": "30s"},
@@ -88,11 +91,12 @@ def label(answer: httpx2.Response) -> str:
 class Scene:
     """Everything that a fault is played with.
 
-    url: of the store. environ: what processes need. log: what the services write. chance: seeded.
+    url: of the store. gateway: where it listens. environ: what processes need. chance: seeded.
     """
 
     app: Outlast
     url: str
+    gateway: str
     recorder: Recorder
     fleet: Fleet
     folder: Path
@@ -101,6 +105,7 @@ class Scene:
     tell: Callable[[str], None]
     clients: list[httpx2.AsyncClient] = field(default_factory=list)
     _services: dict[str, asyncio.Future[Service]] = field(default_factory=dict)
+    _steady: asyncio.Future[Process] | None = None
 
     @property
     def log(self) -> Path:
@@ -133,6 +138,14 @@ class Scene:
         )
         self.clients.append(client)
         return Service(process=process, client=client)
+
+    async def steady(self) -> None:
+        """Wait for the worker that stays, which serves the pool ``STEADY``."""
+        if self._steady is None:
+            self._steady = asyncio.ensure_future(
+                crew.start(self.fleet, WORKER, "steady", (STEADY,), "steady", environ=self.environ)
+            )
+        await asyncio.shield(self._steady)
 
     # -- scopes ----------------------------------------------------------------------------------------------
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from outlast.drills.otherside.agents import SHORT
 from outlast.drills.otherside.scene import Played, Scene, invoice_of
-from outlast.drills.otherside.script import SHORT
 from outlast.drills.stage import Check
 from outlast.engine.alone import task_of
 from outlast.errors import ApprovalPending, OutlastError

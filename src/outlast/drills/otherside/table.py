@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from outlast.drills.otherside import handlers, scripts, twins
+from outlast.drills.otherside import handlers, passing, scripts, twins
 from outlast.drills.otherside.scene import Played, Scene
 from outlast.drills.running import fits
 
@@ -210,6 +210,103 @@ CELLS: Final[tuple[Cell, ...]] = (
         "0/0 store_unavailable",
         "the store of the keys cannot be reached",
         "without a claim nothing is done",
+    ),
+    # -- gateway --------------------------------------------------------------------------------------------
+    _cell(
+        "gateway",
+        "goes_through",
+        passing.goes_through,
+        "1/1 201",
+        "a sandbox sends for a call that runs",
+        "what may leave does, under the operation's key",
+    ),
+    _cell(
+        "gateway",
+        "dead_lease",
+        passing.dead_lease,
+        "0/0 stale_epoch",
+        "a sandbox sends when its worker is dead and its lease over",
+        "nothing leaves for a task that nobody holds",
+    ),
+    _cell(
+        "gateway",
+        "old_epoch",
+        passing.old_epoch,
+        "0/0 stale_epoch",
+        "a sandbox sends when another worker has the task",
+        "a token is as good as the lease that it was made under",
+    ),
+    _cell(
+        "gateway",
+        "frozen_sender",
+        passing.frozen_sender,
+        "0/0 stale_epoch",
+        "a sandbox freezes at its send, and thaws when another worker has the task",
+        "the gateway looks when it sends: this is the cell that it exists for",
+    ),
+    _cell(
+        "gateway",
+        "other_fingerprint",
+        passing.other_fingerprint,
+        "0/0 other_decision",
+        "a token for other parameters than the intent's",
+        "what leaves is what was decided",
+    ),
+    _cell(
+        "gateway",
+        "no_approval",
+        passing.no_approval,
+        "0/0 no_approval",
+        "a token under a decision that nobody made",
+        "where people are to agree, the intent has consumed their decision",
+    ),
+    _cell(
+        "gateway",
+        "other_tenant",
+        passing.other_tenant,
+        "0/0 not_running",
+        "a token of another tenant",
+        "every key is of its tenant",
+    ),
+    _cell(
+        "gateway",
+        "expired_token",
+        passing.expired,
+        "0/0 token_expired",
+        "a token whose time is over",
+        "the database's clock says so",
+    ),
+    _cell(
+        "gateway",
+        "altered_token",
+        passing.altered,
+        "0/0 invalid_token",
+        "tokens with one letter changed",
+        "a token is signed, all of it",
+    ),
+    _cell(
+        "gateway",
+        "forbidden_host",
+        passing.forbidden_host,
+        "0/0 forbidden_host",
+        "requests to hosts that are not on the list, a private address among them",
+        "the operator's list and the token's both have to allow it",
+    ),
+    _cell(
+        "gateway",
+        "rebound_name",
+        passing.rebound,
+        "1/1 201+forbidden_address",
+        "a name that leads to a private address the second time",
+        "a name is looked up once a request, and connected to at that very address",
+    ),
+    _cell(
+        "gateway",
+        "cancelled_task",
+        passing.cancelled,
+        "0/0 cancelled",
+        "a sandbox sends after its task's cancel was acknowledged",
+        "after the acknowledgement nothing leaves any more",
     ),
     # -- the ledger alone -----------------------------------------------------------------------------------
     _cell(
