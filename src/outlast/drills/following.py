@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from typing import Any, ClassVar, Final, TypeVar
 from outlast.app import Outlast
 from outlast.drills import crew
 from outlast.drills.crew import PATIENCE_S
-from outlast.drills.fleet import Fleet, Process
+from outlast.drills.fleet import Fleet, FleetError, Process
 from outlast.testing.probes import Trigger
 from outlast.testing.recorder import Call, Recorder
 from outlast.views import EventView, TaskView
@@ -146,6 +147,21 @@ class Following:
         return await crew.start(
             self.fleet, self.WORKER, f"doomed-{pool}", (pool,), "doomed", *probe, environ=self.environ
         )
+
+    async def listens(self, server: Process) -> str:
+        """Wait until an API process says where it listens. Raises FleetError, TimeoutError."""
+
+        async def look() -> str | None:
+            if not server.running:
+                raise FleetError(f"{server.name} ended ({server.ending}) before it served; see {server.log}")
+            for line in server.log.read_text(errors="replace").splitlines():
+                if line.startswith("{") and line.endswith("}"):
+                    said = json.loads(line)
+                    if said.get("event") == "serving":
+                        return str(said["url"])
+            return None
+
+        return await self.until(look, f"{server.name} never served; see {server.log}")
 
     @contextlib.asynccontextmanager
     async def dooming(self, pool: str, *probe: Trigger) -> AsyncIterator[Process]:
