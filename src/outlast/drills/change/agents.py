@@ -1,7 +1,8 @@
 """The drill's app: tools that can be undone, and agents, in three generations of code.
 
 Generation 1 is what tasks begin with. Generation 2 is a careless deploy: other code under the same version.
-Generation 3 is a careful one: the old version as it was, and new ones beside it.
+Generation 3 is a careful one: the old version as it was, and new ones beside it. Generation 4 is careful too,
+of another agent, so that nobody else serves what its workers leave.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from outlast.core.retry import Backoff
 from outlast.engine.context import TaskContext
 from outlast.tools.call import ToolCall
 
-__all__ = ["CARELESS", "OLD", "PROVIDER", "SIDE_BY_SIDE", "Place", "build"]
+__all__ = ["CARELESS", "OLD", "PROVIDER", "ROLLED", "SIDE_BY_SIDE", "Place", "build"]
 
 OLD: Final = 1
 CARELESS: Final = 2
 SIDE_BY_SIDE: Final = 3
+ROLLED: Final = 4
 PROVIDER: Final = "acme"
 _RETRY: Final = Backoff(base_s=0.1, max_s=0.4, jitter_s=0.1, attempts=8, total_s=90.0)
 _ONCE: Final = Backoff(base_s=0.1, max_s=0.1, jitter_s=0.0, attempts=1)
@@ -228,6 +230,7 @@ def _deployed(app: Outlast, generation: int) -> None:
     if generation == SIDE_BY_SIDE:
         app.agent(name="journey", version="differs")(_journey(lambda deploy: _CHANGES["inserted"]))
         app.agent(name="journey", version="2")(_journey(as_it_was, "4"))
+    if generation == ROLLED:
         app.agent(name="rolls", version="2")(_roll("2"))
 
 

@@ -1,4 +1,4 @@
-"""Outside sessions: held by one task, and what happens there is brought to it once, whichever way it comes."""
+"""Outside sessions: held by one task, to which what happens there is brought once, however it comes."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from outlast.drills.change.agents import SIDE_BY_SIDE, Place, build
 from outlast.drills.change.judge import Judged, judge, judge_the_store
-from outlast.drills.change.scene import STEADY, Played, Scene
+from outlast.drills.change.scene import STEADY, Beginning, Played, Scene
 from outlast.drills.change.table import Cell, in_groups
 from outlast.drills.database import database
 from outlast.drills.fleet import Fleet
@@ -63,6 +63,7 @@ async def play(
             doomed_left=sum(group[0].when == "doomed" for group in groups),
             patience_s=PATIENCE_S,
             database_url=store.url,
+            beginning=Beginning([group[0].fault for group in groups if group[0].when == "first"]),
         )
         console.print(f"store: {store.shown}", style="dim", markup=False)
         played = await _play(scene, groups)
@@ -78,28 +79,27 @@ async def _play(scene: Scene, groups: Sequence[list[Cell]]) -> dict[str, Played]
     scene.chance.shuffle(order)
     played: dict[str, Played] = {}
     left = len(order)
-    if all(group[0].when != "first" for group in groups):
-        scene.begun.set()
 
     async def one(group: list[Cell]) -> None:
         nonlocal left
         cell = group[0]
         try:
-            if cell.when != "first":
-                await scene.begun.wait()
+            if cell.when == "first":
+                await scene.beginning.turn(cell.fault)
+            else:
+                await scene.beginning.all_over()
             found = await cell.play(scene, cell.fault)
             played.update({each.cell: each for each in (found if isinstance(found, list) else [found])})
         except FAULTS_OF_PLAY as error:
             for each in group:
                 played[each.fault] = Played(cell=each.fault, checks=(broken(error),))
         finally:
-            if cell.when == "first":
-                scene.begun.set()
+            await scene.beginning.over(cell.fault)
         left -= 1
         scene.tell(f"{left} of {len(order)} to go")
 
     async def workers() -> None:
-        await scene.begun.wait()
+        await scene.beginning.all_over()
         await asyncio.gather(*(scene.worker(f"worker-{letter}", STEADY) for letter in "AB"))
 
     async with asyncio.TaskGroup() as tasks:

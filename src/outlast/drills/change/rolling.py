@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 from typing import Final
 
-from outlast.drills.change.agents import SIDE_BY_SIDE
+from outlast.drills.change.agents import ROLLED
 from outlast.drills.change.scene import Played, Scene, invoice_of
 from outlast.drills.stage import Check
 from outlast.views import TaskView
@@ -27,7 +27,7 @@ async def roll(scene: Scene, _: str) -> list[Played]:
     old = await scene.worker("rolling-old", _POOL)
     held = await load.held(_UP)
     load.begin(_UP)
-    new = await scene.worker("rolling-new", _POOL, generation=SIDE_BY_SIDE)
+    new = await scene.worker("rolling-new", _POOL, generation=ROLLED)
     load.begin(_UP)
     await load.served("2")
     await old.stop()
@@ -47,7 +47,7 @@ async def roll(scene: Scene, _: str) -> list[Played]:
     needed = {
         (row.agent, row.version): (row.queued, row.served_by) for row in await scene.app.versions.list()
     }
-    await scene.worker("rolling-new-again", _POOL, generation=SIDE_BY_SIDE)
+    await scene.worker("rolling-new-again", _POOL, generation=ROLLED)
     await load.over(_DOWN)
     return [
         await load.judged(

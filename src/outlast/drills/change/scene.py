@@ -16,7 +16,7 @@ from outlast.testing.probes import Trigger
 from outlast.testing.recorder import Call, Rule
 from outlast.views import OperationView
 
-__all__ = ["STEADY", "WORKER", "Played", "Scene", "filed", "invoice_of", "posts_of", "withdrawn"]
+__all__ = ["STEADY", "WORKER", "Beginning", "Played", "Scene", "filed", "invoice_of", "posts_of", "withdrawn"]
 
 WORKER: Final = "outlast.drills.change.worker"
 _AT_ONCE: Final = 3
@@ -33,18 +33,45 @@ class Played:
     checks: Sequence[Check] = ()
 
 
+class Beginning:
+    """Let cells do what has to be done while no other worker lives, one after the other.
+
+    cells: their names, in order.
+    """
+
+    def __init__(self, cells: Sequence[str]) -> None:
+        self._cells = list(cells)
+        self._moved = asyncio.Condition()
+
+    async def turn(self, cell: str) -> None:
+        """Wait until it is a cell's turn."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: self._cells[:1] == [cell])
+
+    async def over(self, cell: str) -> None:
+        """Say that a cell needs to be alone no more. Idempotent."""
+        async with self._moved:
+            if cell in self._cells:
+                self._cells.remove(cell)
+            self._moved.notify_all()
+
+    async def all_over(self) -> None:
+        """Wait until every cell has said so."""
+        async with self._moved:
+            await self._moved.wait_for(lambda: not self._cells)
+
+
 @dataclass(slots=True, kw_only=True)
 class Scene(Following):
     """Everything that a fault is played with; see ``Following``.
 
-    database_url: of the store, for the change of its schema. begun: set when whatever has to be there before
-    every other worker is.
+    database_url: of the store, for the change of its schema. beginning: what comes before every worker.
     """
 
     WORKER: ClassVar[str] = WORKER
 
     database_url: str
-    begun: asyncio.Event = field(default_factory=asyncio.Event)
+    beginning: Beginning
     _starting: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
 
     # -- workers ---------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ When = Literal["first", "beside", "doomed"]
 class Cell:
     """A row of the table.
 
-    what: is done. why: the table says so. when: it begins before every other worker; is played beside the
+    what: is done. why: the table says so. when: it begins before any other worker, in the order of the table; is played beside the
     others; or has a worker of its own that dies. Rows with one play that answers several are played together.
     """
 
@@ -353,20 +353,12 @@ CELLS: Final[tuple[Cell, ...]] = (
     ),
     _cell(
         "schedule",
-        "frozen_at_the_instant",
-        instants.frozen_at_the_instant,
-        "0/0 succeeded",
-        "a worker freezes when it is about to fire, and thaws when another has",
-        "the schedule has moved on, and the late one changes nothing",
-        "first",
-    ),
-    _cell(
-        "schedule",
         "spring",
         instants.spring,
         "0/0 succeeded",
         "the clocks go forward over the instant",
         "it fires in the moment of the change; hours are real ones",
+        "first",
     ),
     _cell(
         "schedule",
@@ -375,6 +367,16 @@ CELLS: Final[tuple[Cell, ...]] = (
         "0/0 succeeded",
         "the clocks go back, and the instant comes twice",
         "it fires the first time; what is hourly fires in both",
+        "first",
+    ),
+    _cell(
+        "schedule",
+        "frozen_at_the_instant",
+        instants.frozen_at_the_instant,
+        "0/0 succeeded",
+        "a worker freezes when it is about to fire, and thaws when another has",
+        "the schedule has moved on, and the late one changes nothing",
+        "first",
     ),
     # -- outside sessions -----------------------------------------------------------------------------------
     _cell(
