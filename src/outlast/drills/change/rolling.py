@@ -42,7 +42,7 @@ async def roll(scene: Scene, _: str) -> list[Played]:
     for task in newer:
         await scene.app.signal(task, "go")
     load.begin(_DOWN)
-    await load.over(_DOWN, but=newer)
+    left = await load.left_for("2", _DOWN)
     stand = [(view.state, view.version) for view in [await scene.app.get(task) for task in newer]]
     needed = {
         (row.agent, row.version): (row.queued, row.served_by) for row in await scene.app.versions.list()
@@ -65,7 +65,7 @@ async def roll(scene: Scene, _: str) -> list[Played]:
                 expected=[("queued", "2")] * _HELD,
                 seen=stand,
             ),
-            Check(what="and how that was seen", expected=(_HELD, 0), seen=needed.get(("rolls", "2"))),
+            Check(what="and how that was seen", expected=(left, 0), seen=needed.get(("rolls", "2"))),
             Check(
                 what="attempts of what was in flight",
                 expected=[["suspended", "succeeded"]] * _HELD,
@@ -115,13 +115,30 @@ class _Load:
 
         await self._scene.until(look, f"nothing ever ran under version {version}")
 
-    async def over(self, cell: str, *, but: list[str] | None = None) -> None:
+    async def over(self, cell: str) -> None:
         """Wait until everything that came has ended."""
+        await self._come_to_an_end()
+        for task in self._tasks[cell]:
+            await self._scene.end(task)
+
+    async def left_for(self, version: str, cell: str) -> int:
+        """Wait until everything has ended but what is bound to a version; answer how much that is."""
+        await self._come_to_an_end()
+        left = 0
+        for task in self._tasks[cell]:
+
+            async def look(task: str = task) -> TaskView | None:
+                view = await self._scene.app.get(task)
+                waits = (view.state, view.version) == ("queued", version)
+                return view if waits or view.ended_at is not None else None
+
+            view = await self._scene.until(look, "a task that is served did not end")
+            left += view.ended_at is None
+        return left
+
+    async def _come_to_an_end(self) -> None:
         coming, self._coming = self._coming, []
         await asyncio.gather(*coming)
-        for task in self._tasks[cell]:
-            if task not in (but or ()):
-                await self._scene.end(task)
 
     async def judged(self, cell: str, *more: Check) -> Played:
         """Check that each task ran under one version from its first mark to its last, and lost nothing."""

@@ -34,8 +34,9 @@ When = Literal["first", "beside", "doomed"]
 class Cell:
     """A row of the table.
 
-    what: is done. why: the table says so. when: it begins before any other worker, in the order of the table; is played beside the
-    others; or has a worker of its own that dies. Rows with one play that answers several are played together.
+    what: is done. why: the table says so. when: it begins before any other worker, in the order of the table;
+    is played beside the others; or has a worker of its own that dies. Rows with one play that answers several
+    are played together.
     """
 
     family: str
