@@ -23,6 +23,7 @@ from outlast.drills.reimbursement import run_demo
 from outlast.drills.stage import Played, Stage
 from outlast.drills.windows import WINDOWS, Window
 from outlast.errors import ConfigurationError
+from outlast.testing.recorder import Rule
 from outlast.testing.servers import EmbeddedPostgres
 
 NAMES = ["before_intent", "before_outcome", "lost_answer", "frozen_sender", "twin_submissions"]
@@ -30,6 +31,7 @@ ATTEMPTS = {
     **dict(zip(NAMES, (2, 2, 1, 2, 1), strict=True)),
     "approval": 2,
     "cancel": 1,
+    "undo": 2,
     # Where absence or a person is waited for, the task gives up its worker meanwhile.
     **dict(zip([f"{name}_queryable" for name in NAMES], (2, 2, 1, 3, 1), strict=True)),
     **dict(zip([f"{name}_manual" for name in NAMES[1:4]], (3, 2, 3), strict=True)),
@@ -76,7 +78,7 @@ def test_the_whole_demo_passes_and_says_so_in_json(folder: Path) -> None:
         assert window == {
             "tickets": 1,
             "posts": 2 if name == "frozen_sender" else 1,
-            "task_state": "cancelled" if name == "cancel" else "succeeded",
+            "task_state": {"cancel": "cancelled", "undo": "failed"}.get(name, "succeeded"),
             "attempts": ATTEMPTS[name],
         }
     # Passed, so nothing is kept; and nobody is left.
@@ -153,6 +155,36 @@ async def test_the_decision_is_for_what_was_shown_and_stands_while_nobody_lives(
         ],
     )
     assert "supervisor says: agreed" in re.sub(r"\s+", " ", said)
+
+
+async def test_the_undo_is_told_as_a_call_like_any_other(folder: Path) -> None:
+    code, said = await played(*of("undo"))
+    assert code == 0, said
+    assert_in_order(
+        said,
+        [
+            "created R-55821",
+            "answers 422, and has done nothing",
+            "withdraw_ticket running: intent on disk, attempt 1, key …",
+            "withdrawn R-55821",
+            "and never answers (reset)",
+            "withdraw_ticket unknown",
+            "GET /tickets/R-55821",
+            "withdraw_ticket settled as happened by worker, from evidence",
+            "client reads: tool_rejected; undo complete, undone: create_ticket#1",
+            "PASS 1 ticket, 1 POST, task failed in 2 attempts",
+        ],
+    )
+
+
+async def test_a_ticket_that_stays_fails_the_window_of_the_undo(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The judge is the ticket service: a withdrawal that is only said to have happened is none."""
+    monkeypatch.setattr(Rule, "act_then_reset", classmethod(lambda cls: cls(act=False, status=404)))
+    code, said = await played(*of("undo"))
+    assert code == 1
+    assert "the ticket now: expected 'withdrawn', seen 'open'" in re.sub(r"\s+", " ", said)
 
 
 async def test_a_second_ticket_fails_the_window_of_the_approval(folder: Path) -> None:

@@ -268,6 +268,29 @@ async def test_a_cancel_during_the_undo_of_a_failure_lets_it_come_to_its_end(
     assert await house.violations() == []
 
 
+async def test_a_cancel_while_an_undo_waits_lets_it_come_to_its_end(house: House) -> None:
+    desk = Desk(house, undo={"approval": lambda what: Ask("really?")})
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        await task.call(desk.put, "a")
+        raise LookupError
+
+    handle = await house.submit(agent)
+    house.start()
+    await house.waits(handle, "approval")
+    assert (await handle.cancel("enough", by="kim")).kind == "requested"
+    await house.waits(handle, "approval")
+    (asked,) = await house.app.approvals.list()
+    await house.app.approvals.decide(asked.id, "approve", fingerprint=asked.fingerprint, by="kim")
+    view = await house.ended(handle)
+    assert (view.state, desk.log) == ("cancelled", ["put a", "take a 1"])
+    assert view.error is not None
+    assert view.error["message"] == "enough"
+    assert said(view) == {"state": "complete", "undone": ["put#1"], "left": []}
+    assert await house.violations() == []
+
+
 # -- what goes wrong -----------------------------------------------------------------------------------------
 
 

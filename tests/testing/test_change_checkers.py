@@ -135,6 +135,14 @@ async def test_a_whole_dump_has_no_violations(exhibit: Exhibit) -> None:
     assert exhibit.check() == []
 
 
+async def test_what_a_fork_has_of_a_settlement_is_not_counted_again(exhibit: Exhibit) -> None:
+    copied = dict(_row(exhibit, "c"), task="task_fork", epoch=0)
+    exhibit.dump["operations"].append(copied)
+    assert seen_by(exhibit, "settlements_are_counted") == []
+    copied["epoch"] = 1
+    assert seen_by(exhibit, "settlements_are_counted") != []
+
+
 @pytest.mark.parametrize(("checker", "text", "how"), BROKEN, ids=names(BROKEN))
 async def test_a_broken_dump_is_seen(exhibit: Exhibit, checker: str, text: str, how: Break) -> None:
     how(exhibit)

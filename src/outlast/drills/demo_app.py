@@ -17,6 +17,7 @@ from outlast.tools.call import ToolCall
 __all__ = [
     "AMOUNT",
     "ASKS",
+    "ATTACHES",
     "CALM",
     "EFFECT",
     "LEASE_S",
@@ -43,6 +44,8 @@ TIMEOUT = "OUTLAST_DEMO_TIMEOUT_S"
 """The variable that tells a worker of the demo how many seconds one call may take."""
 ASKS = "OUTLAST_DEMO_ASKS"
 """The variable that puts a supervisor before whatever is over the limit."""
+ATTACHES = "OUTLAST_DEMO_ATTACHES"
+"""The variable that lets the agent of a worker attach the invoice to its ticket, and undo when that fails."""
 WANTED = "OUTLAST_DEMO_WANTED"
 """The variable that lets the agent of a worker want another amount than the invoice says."""
 CALM = "OUTLAST_DEMO_CALM"
@@ -92,12 +95,14 @@ def build(
     effect: DemoEffect = "keyed",
     asks: bool = False,
     wanted: str | None = None,
+    attaches: bool = False,
 ) -> Outlast:
     """Make the app.
 
     timeout: of one call to the ticket service. effect: what its tool is declared as. asks: whether a
     supervisor is asked about what is over the limit. wanted: the amount that the agent wants, by default the
-    invoice's.
+    invoice's. attaches: whether it attaches the invoice to the ticket as well, and undoes what it has done
+    when it fails.
     """
     app = Outlast("reimbursements", database_url=database_url)
 
@@ -125,6 +130,7 @@ def build(
     }
 
     options = declared[effect]
+    options["undo"] = "withdraw_ticket"
     if asks:
         options["approval"] = supervised
 
@@ -137,12 +143,33 @@ def build(
         ticket: dict[str, Any] = reply.json()
         return ticket
 
-    @app.agent(version="1")
+    async def find_withdrawn(call: ToolCall, result: dict[str, Any]) -> dict[str, Any] | None:
+        """Evidence for an unknown withdrawal: the ticket, once it is not open any more."""
+        found: dict[str, Any] = (await call.http.get(f"{tickets_url}/tickets/{result['id']}")).json()
+        return found if found["state"] == "withdrawn" else None
+
+    @app.tool(effect="keyed", timeout=timeout, key_window="24h", find=find_withdrawn)
+    async def withdraw_ticket(call: ToolCall, result: dict[str, Any]) -> dict[str, Any]:
+        """Take a ticket back; what ``create_ticket`` has answered comes as ``result``."""
+        ticket: dict[str, Any] = (
+            await call.http.post(f"{tickets_url}/tickets/{result['id']}/withdraw")
+        ).json()
+        return ticket
+
+    @app.tool(effect="idempotent", timeout=timeout)
+    async def attach_invoice(call: ToolCall, ticket: str, invoice: str) -> str:
+        """Attach the invoice to the ticket."""
+        reply = await call.http.put(f"{tickets_url}/tickets/{ticket}/note", json={"text": invoice})
+        return str(reply.json()["id"])
+
+    @app.agent(version="1", on_failure="undo" if attaches else None)
     async def reimburse(task: TaskContext, invoice: str) -> dict[str, Any]:
         """Read the invoice, file a ticket for it, tell the employee."""
         facts = await task.step(read_invoice, invoice)
         await task.emit("progress", {"text": f"{invoice}: {facts['amount']}, over by {facts['over_by']}"})
         ticket = await task.call(create_ticket, invoice=invoice, amount=wanted or facts["amount"])
+        if attaches:
+            await task.call(attach_invoice, ticket=ticket["id"], invoice=invoice)
         await task.emit("progress", {"text": f"{ticket['id']} filed, awaiting your supervisor"})
         return {"ticket": ticket["id"], "amount": ticket["amount"]}
 

@@ -7,6 +7,7 @@ import sys
 
 from outlast.drills.demo_app import (
     ASKS,
+    ATTACHES,
     CALM,
     EFFECT,
     TICKETS_URL,
@@ -27,5 +28,6 @@ if __name__ == "__main__":
         effect=os.environ[EFFECT],  # type: ignore[arg-type]
         asks=bool(os.environ.get(ASKS)),
         wanted=os.environ.get(WANTED) or None,
+        attaches=bool(os.environ.get(ATTACHES)),
     )
     serve(app, demo_settings(sys.argv[1], sys.argv[2], calm=bool(os.environ.get(CALM))))

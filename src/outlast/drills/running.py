@@ -14,6 +14,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -27,10 +28,30 @@ from outlast.errors import OutlastError
 from outlast.testing.recorder import RecorderError
 from outlast.testing.servers import ServerError
 
-__all__ = ["FAULTS_OF_PLAY", "Judged", "broken", "end_with_sigterm", "fits", "problems", "run"]
+__all__ = ["FAULTS_OF_PLAY", "Judged", "Right", "broken", "end_with_sigterm", "fits", "problems", "run"]
 
 FAULTS_OF_PLAY: Final = (OutlastError, FleetError, RecorderError, TimeoutError, OSError)
 """What a cell that is played may raise, and is red by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right:
+    """What is right in one cell; None where the play says it."""
+
+    calls: int | None
+    effects: int | None
+    end: str | None
+
+    @classmethod
+    def read(cls, text: str) -> Right:
+        """Read an entry of the table."""
+        counts, end = text.split()
+        calls, _, effects = counts.partition("/")
+        return cls(
+            calls=None if calls == "-" else int(calls),
+            effects=None if calls == "-" else int(effects),
+            end=None if end == "-" else end,
+        )
 
 
 class Judged(Protocol):

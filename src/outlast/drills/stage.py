@@ -9,7 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from outlast.app import Outlast
-from outlast.drills.demo_app import ASKS, CALM, EFFECT, TICKETS_URL, TIMEOUT, TIMEOUT_S, WANTED, DemoEffect
+from outlast.drills.demo_app import (
+    ASKS,
+    ATTACHES,
+    CALM,
+    EFFECT,
+    TICKETS_URL,
+    TIMEOUT,
+    TIMEOUT_S,
+    WANTED,
+    DemoEffect,
+)
 from outlast.drills.fleet import Fleet, Process
 from outlast.drills.timeline import Line, merged, of_call, of_event, of_evidence
 from outlast.store.posting import CancelReply
@@ -115,12 +125,14 @@ class Stage:
         calm: bool = False,
         asks: bool = False,
         wanted: str = "",
+        attaches: bool = False,
     ) -> Process:
         """Start a worker process and wait until it serves.
 
         timeout_s: of one call to the ticket service. calm: write nothing but the task at hand for a while; on
         SQLite a process that is frozen inside a transaction stops every other writer of the file. asks:
         whether the supervisor is asked. wanted: the amount that its agent wants instead of the invoice's.
+        attaches: whether its agent attaches the invoice to the ticket, and undoes when it fails.
         """
         process = self.fleet.start(
             name,
@@ -134,6 +146,7 @@ class Stage:
                 CALM: "1" if calm else "",
                 ASKS: "1" if asks else "",
                 WANTED: wanted,
+                ATTACHES: "1" if attaches else "",
             },
         )
         ready = await process.says("ready")
@@ -268,7 +281,7 @@ class Stage:
     async def seen(self, played: Played) -> Seen:
         """Judge the window by the ticket service's log, and the task by the store."""
         calls = await self.calls()
-        posts = [call for call in calls if call.method == "POST"]
+        posts = [call for call in calls if _creates(call)]
         made = [call for call in posts if call.effect == "created"]
         task = await self.app.get(played.task)
         key = self.operation(played.task)
@@ -298,7 +311,7 @@ class Stage:
     async def partly_seen(self, problem: str) -> Seen:
         """Answer what can be said of a window that did not get to its end."""
         calls = await self.calls()
-        posts = [call for call in calls if call.method == "POST"]
+        posts = [call for call in calls if _creates(call)]
         tasks = [task for task in await self.app.list() if task.key == self.key]
         lines = [line for task in tasks for line in await self._told(task.id, [])]
         return Seen(
@@ -327,6 +340,11 @@ class Stage:
             _, evidence = await self.app.operations.show(operation.id)
             lines += [of_evidence(one, skew_s) for one in evidence]
         return merged(lines)
+
+
+def _creates(call: Call) -> bool:
+    """Whether a call is to make a ticket; withdrawing one is a POST as well."""
+    return call.method == "POST" and call.path == "/tickets"
 
 
 def _ticket(task: TaskView) -> Any:

@@ -50,7 +50,7 @@ def _told(event: EventView, data: dict[str, Any]) -> tuple[str, str]:
             return f"the lease of epoch {event.epoch} ran out; its worker is fenced off", "bad"
         case "task.queued":
             return "queued again", ""
-        case "operation.started" if data.get("kind") == "tool":
+        case "operation.started" if data.get("kind") in ("tool", "compensation"):
             return (
                 f"{name} running: intent on disk, attempt {data.get('attempt')},"
                 f" key {data.get('idempotency_key')}"
@@ -84,7 +84,7 @@ def _told(event: EventView, data: dict[str, Any]) -> tuple[str, str]:
         case "task.succeeded":
             return "succeeded", "good"
         case "task.failed":
-            return f"failed: {data.get('code', '')}", "bad"
+            return f"failed: {data['code']}" if data.get("code") else "failed", "bad"
         case _:
             words = [f"{key}={value}" for key, value in data.items() if value not in ("", None)]
             return " ".join((event.kind, *words)), ""
@@ -109,6 +109,9 @@ def of_call(call: Call) -> list[Line]:
             lines.append(
                 Line(at=call.ended_at, who="tickets", what=f"and never answers ({call.ending})", tone="bad")
             )
+        elif call.status is not None and call.status >= 400:
+            what = f"answers {call.status}, and has done nothing"
+            lines.append(Line(at=call.ended_at, who="tickets", what=what, tone="bad"))
         elif call.replayed:
             what = f"knows the key: answers {call.ticket} again, makes nothing"
             lines.append(Line(at=call.ended_at, who="tickets", what=what, tone="good"))

@@ -7,6 +7,7 @@
     twin_submissions  two clients submit one request at the same moment: one task
     approval          every process dies while the supervisor is asked; then the agent wants another amount
     cancel            cancelled while a call is under way whose answer never comes
+    undo              the attachment fails after the ticket was made; the withdrawal's answer is lost once
 
 A service that honours keys (``keyed``) is asked by key, or sent the same key again. One that ignores them is
 asked by invoice where it can be looked up (``queryable``); where it cannot (``manual``) a person looks, and
@@ -227,6 +228,57 @@ async def _cancel(stage: Stage) -> Played:
     )
 
 
+async def _undo(stage: Stage) -> Played:
+    await stage.recorder.plan(
+        Rule.refuse(422).on(method="PUT"), Rule.act_then_reset().on(path="/tickets/*/withdraw")
+    )
+    worker = await stage.worker("worker A", attaches=True)
+    task = await stage.submit()
+    await stage.ended(task)
+    await worker.stop()
+    view = await stage.app.get(task)
+    settled, _ = await stage.app.operations.show(f"{stage.operation(task)}/undo")
+    calls = await stage.calls()
+    (made,) = [call.ticket for call in calls if call.effect == "created"]
+    withdrawals = [call for call in calls if call.path.endswith("/withdraw")]
+    tickets = {one["id"]: one["state"] for one in await stage.recorder.tickets()}
+    error = view.error or {}
+    said = error.get("compensation") or {}
+    undone = ", ".join(said.get("undone", ()))
+    stage.note("client", f"reads: {error.get('code')}; undo {said.get('state')}, undone: {undone}")
+    return Played(
+        task=task,
+        end="failed",
+        checks=(
+            Check(
+                what="how the attachment was answered",
+                expected=[422],
+                seen=[call.status for call in calls if call.method == "PUT"],
+            ),
+            Check(
+                what="withdrawals: of which ticket, under which key, and how answered",
+                expected=[(made, f"{stage.operation(task)}/undo", "reset")],
+                seen=[(call.ticket, call.key, call.ending) for call in withdrawals],
+            ),
+            Check(what="the ticket now", expected="withdrawn", seen=tickets.get(str(made))),
+            Check(
+                what="what the ledger says of the withdrawal",
+                expected=("succeeded", "worker"),
+                seen=(settled.state, settled.settled_by),
+            ),
+            Check(
+                what="what the task's end says",
+                expected=(
+                    "tool_rejected",
+                    {"state": "complete", "undone": ["create_ticket#1"], "left": []},
+                ),
+                seen=(error.get("code"), said),
+            ),
+            await _attempts(stage, task, "failed", "failed"),
+        ),
+    )
+
+
 async def _attempts(stage: Stage, task: str, *expected: str) -> Check:
     return Check(what="how its attempts ended", expected=list(expected), seen=await stage.ends(task))
 
@@ -301,6 +353,12 @@ _PLAYS: tuple[tuple[str, _Play, str, dict[DemoEffect, str]], ...] = (
         _cancel,
         "cancelled while a call is under way whose answer never comes",
         {"keyed": "the task ends on time and makes no other call; what it did is learnt later, by key"},
+    ),
+    (
+        "undo",
+        _undo,
+        "the attachment fails after the ticket was made, and the withdrawal's answer is lost",
+        {"keyed": "an undo is a call like any other: unknown, looked up, and not sent again"},
     ),
 )
 

@@ -16,7 +16,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from outlast.drills.crew import PATIENCE_S
 from outlast.drills.database import database
 from outlast.drills.fleet import Fleet
 from outlast.drills.people.agents import Place, build
@@ -74,7 +73,7 @@ async def play(
         console.print(f"store: {store.shown}", style="dim", markup=False)
         played = await _play(scene, groups)
         scene.tell("stopping everything, and looking at what is left")
-        await _quieten(scene)
+        await scene.quieten()
         log = await recorder.log()
         judged = [await judge(scene, cell, played[cell.fault], log) for cell in cells]
         return [*judged, await judge_the_store(scene, log)]
@@ -123,19 +122,3 @@ async def _restart(scene: Scene) -> None:
     await scene.restart.all_done([worker.ending for worker in first])
     await asyncio.gather(*(scene.steady(f"worker-{name}2", STEADY, generation=2) for name in "AB"))
     scene.restart.served()
-
-
-async def _quieten(scene: Scene) -> None:
-    """Wait until nothing is on its way any more, then stop every process in good order."""
-
-    async def quiet() -> bool | None:
-        dump = await scene.app.store.dump()
-        busy = any(row["state"] in ("queued", "running") for row in dump["tasks"])
-        return None if busy or dump["posts"] else True
-
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(scene.until(quiet, "it never was quiet"), PATIENCE_S / 2)
-    for process in scene.fleet.processes:
-        if process.running:
-            process.thaw()
-    await asyncio.gather(*(each.stop() for each in scene.fleet.processes if each.running))

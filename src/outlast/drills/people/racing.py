@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -11,7 +10,7 @@ from urllib.parse import quote
 
 import httpx2
 
-from outlast.drills.fleet import FleetError, Process
+from outlast.drills.fleet import Process
 from outlast.drills.people.scene import Played, Scene
 from outlast.drills.stage import Check
 from outlast.errors import ApprovalConflict
@@ -43,7 +42,7 @@ async def fifty_decisions(scene: Scene, cell: str) -> Played:
     servers = [_serve(scene, name, keys) for name in ("api A", "api B")]
     task = await scene.call(cell, "file")
     (asked,) = await scene.asked(task)
-    urls = [await _listens(scene, server) for server in servers]
+    urls = [await scene.listens(server) for server in servers]
     secrets = [entry.split(":")[1] for entry in keys.split(",")]
     async with httpx2.AsyncClient(trust_env=False, timeout=20.0) as client:
         people = [
@@ -119,22 +118,6 @@ def _serve(scene: Scene, name: str, keys: str) -> Process:
         "--json",
         environ={**scene.environ, "OUTLAST_API_KEYS": keys},
     )
-
-
-async def _listens(scene: Scene, server: Process) -> str:
-    """Wait until an API process says where it listens."""
-
-    async def look() -> str | None:
-        if not server.running:
-            raise FleetError(f"{server.name} ended ({server.ending}) before it served; see {server.log}")
-        for line in server.log.read_text(errors="replace").splitlines():
-            if line.startswith("{") and line.endswith("}"):
-                said = json.loads(line)
-                if said.get("event") == "serving":
-                    return str(said["url"])
-        return None
-
-    return await scene.until(look, f"{server.name} never served; see {server.log}")
 
 
 class _Person:

@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
-import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final, Literal
 
-from outlast.app import Outlast
 from outlast.drills import crew
-from outlast.drills.crew import PATIENCE_S
-from outlast.drills.fleet import Fleet, Process
+from outlast.drills.fleet import Process
+from outlast.drills.following import STEADY, Following, invoice_of, posts_of
 from outlast.drills.people.restart import Restart
 from outlast.drills.stage import Check
-from outlast.testing.probes import Trigger
-from outlast.testing.recorder import Call, Recorder
-from outlast.views import ApprovalView, EventView, TaskView
+from outlast.views import ApprovalView
 
-__all__ = ["AMOUNT", "BOSS", "STEADY", "WORKER", "Played", "Scene", "invoice_of"]
+__all__ = ["AMOUNT", "BOSS", "STEADY", "WORKER", "Played", "Scene", "invoice_of", "posts_of"]
 
-T = TypeVar("T")
-STEADY: Final = "steady"
-"""The pool of the cells whose workers stay alive, or all die together."""
+
 WORKER: Final = "outlast.drills.people.worker"
 BOSS: Final = "boss"
 AMOUNT: Final = "118.50"
-_LOOK_S: Final = 0.1
-
-
-def invoice_of(cell: str, number: int | None = None) -> str:
-    """Answer what a cell's calls are about, and how they are found in the log. number: of several."""
-    return f"INV-{cell}" if number is None else f"INV-{cell}-{number}"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,33 +36,14 @@ class Played:
 
 
 @dataclass(slots=True, kw_only=True)
-class Scene:
-    """Everything that a fault is played with.
+class Scene(Following):
+    """Everything that a fault is played with; see ``Following``. folder: see ``Place``."""
 
-    environ: what processes need. chance: seeded; order and jitter come from it. folder: see ``Place``.
-    submitted: every task that was accepted. doomed_left: groups that have not yet got their worker to its
-    end. pools: theirs.
-    """
+    WORKER: ClassVar[str] = WORKER
 
-    app: Outlast
-    recorder: Recorder
-    fleet: Fleet
     restart: Restart
-    chance: random.Random
-    environ: dict[str, str]
-    folder: Path
-    tell: Callable[[str], None]
-    submitted: list[str] = field(default_factory=list)
-    doomed_left: int = 0
-    pools: list[str] = field(default_factory=list)
 
     # -- tasks -----------------------------------------------------------------------------------------------
-
-    async def submit(self, agent: str, input: dict[str, Any], *, pool: str = STEADY, **options: Any) -> str:
-        """Submit a task; answer its id."""
-        handle = await self.app.submit(agent, input, pool=pool, **options)
-        self.submitted.append(handle.id)
-        return handle.id
 
     async def call(
         self,
@@ -102,59 +69,6 @@ class Scene:
         planned = [one(place, amount) for place, amount in enumerate(amounts or (AMOUNT,), 1)]
         input = {"calls": planned, "again": [] if again is None else [one(1, again)]}
         return await self.submit("calls", input, pool=pool, user=user)
-
-    async def end(self, task: str) -> TaskView:
-        """Wait for a task's end. Raises TimeoutError."""
-        try:
-            return await self.app.wait(task, timeout=PATIENCE_S)
-        except TimeoutError:
-            view = await self.app.get(task)
-            raise TimeoutError(f"its task is still {view.state} ({view.reason})") from None
-
-    async def told(self, task: str) -> Any:
-        """Wait for a task's end; answer its result."""
-        return (await self.end(task)).result
-
-    async def suspended(self, task: str, reason: str) -> TaskView:
-        """Wait until a task waits for a reason and holds no worker. Raises TimeoutError."""
-
-        async def look() -> TaskView | None:
-            view = await self.app.get(task)
-            return view if (view.state, view.reason) == ("waiting", reason) else None
-
-        return await self.until(look, f"a task never waited for {reason}")
-
-    async def events(self, task: str, kind: str) -> list[EventView]:
-        """Answer a task's events of a kind."""
-        return [event for event in await self.app.stored_events(task) if event.kind == kind]
-
-    async def reached(self, task: str, kind: str) -> EventView:
-        """Wait for a task's first event of a kind. Raises TimeoutError."""
-
-        async def look() -> EventView | None:
-            return next(iter(await self.events(task, kind)), None)
-
-        return await self.until(look, f"a task never came to {kind}")
-
-    async def attempts(self, task: str) -> list[str]:
-        """Answer how a task's attempts ended, in order."""
-        return [attempt.end or "running" for attempt in await self.app.attempts(task)]
-
-    async def until(self, look: Callable[[], Awaitable[T | None]], otherwise: str) -> T:
-        """Look until there is an answer. Raises TimeoutError."""
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                while True:
-                    seen = await look()
-                    if seen is not None:
-                        return seen
-                    await asyncio.sleep(_LOOK_S)
-        except TimeoutError:
-            raise TimeoutError(otherwise) from None
-
-    async def now_us(self) -> int:
-        """Answer the database's clock."""
-        return (await self.app.store.health()).now
 
     # -- people ----------------------------------------------------------------------------------------------
 
@@ -199,10 +113,6 @@ class Scene:
 
     # -- the other side --------------------------------------------------------------------------------------
 
-    async def posts(self, cell: str) -> list[Call]:
-        """Answer the calls of a cell that would act, as the service logged them."""
-        return posts_of(await self.recorder.log(), cell)
-
     async def sent(self, cell: str) -> list[str]:
         """Answer the amounts that were sent, in order."""
         return [call.body["amount"] for call in await self.posts(cell)]
@@ -214,32 +124,6 @@ class Scene:
         environ = {**self.environ, "OUTLAST_DRILL_GENERATION": str(generation)}
         return await crew.start(self.fleet, WORKER, name, pools, "steady", environ=environ)
 
-    async def doomed(self, pool: str, *probe: Trigger) -> Process:
-        """Start the worker of a pool of its own, to be killed or frozen, and wait until it serves."""
-        self.pools.append(pool)
-        return await crew.start(
-            self.fleet, WORKER, f"doomed-{pool}", (pool,), "doomed", *probe, environ=self.environ
-        )
-
-    async def gone(self) -> None:
-        """Say that one doomed worker is dead or frozen.
-
-        The last to say so brings in the successor, which must not find the task of one that still lives.
-        """
-        self.doomed_left -= 1
-        if self.doomed_left == 0 and self.pools:
-            self.tell("the doomed are gone; their successor begins")
-            await self.steady("successor", *self.pools, generation=2)
-
-
-def posts_of(log: Sequence[Call], cell: str) -> list[Call]:
-    """Answer the calls of a cell in a log."""
-    own = invoice_of(cell)
-    found = []
-    for call in log:
-        invoice = call.body.get("invoice") if isinstance(call.body, dict) else None
-        if call.method == "POST" and isinstance(invoice, str):
-            rest = invoice.removeprefix(own) if invoice.startswith(own) else None
-            if rest == "" or (rest is not None and rest[0] == "-"):
-                found.append(call)
-    return found
+    async def succeed(self, *pools: str) -> None:
+        """Start the successor of the doomed workers."""
+        await self.steady("successor", *pools, generation=2)

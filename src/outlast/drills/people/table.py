@@ -13,32 +13,12 @@ from typing import Final, Literal
 
 from outlast.drills.people import asking, cancelling, clocks, deciding, freezing, racing, ruling, waiting
 from outlast.drills.people.scene import Played, Scene
-from outlast.drills.running import fits
+from outlast.drills.running import Right, fits
 
 __all__ = ["CELLS", "CHECKERS", "Cell", "Play", "Right", "chosen", "in_groups"]
 
 Play = Callable[[Scene, str], Awaitable[Played | list[Played]]]
 When = Literal["restart", "after", "hurried", "own", "doomed"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Right:
-    """What is right in one cell; None where the play says it."""
-
-    calls: int | None
-    effects: int | None
-    end: str | None
-
-    @classmethod
-    def read(cls, text: str) -> Right:
-        """Read an entry of the table."""
-        counts, end = text.split()
-        calls, _, effects = counts.partition("/")
-        return cls(
-            calls=None if calls == "-" else int(calls),
-            effects=None if calls == "-" else int(effects),
-            end=None if end == "-" else end,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -157,7 +157,12 @@ class Line:
                 connection = self._connection = await connect(self._address, self.duty)
             try:
                 async with asyncio.timeout(self.duty.seconds):
-                    return await work(connection)
+                    try:
+                        return await work(connection)
+                    except asyncpg.InvalidCachedStatementError:
+                        # The schema was changed meanwhile. Its transaction is undone, and the driver has
+                        # forgotten what it had prepared.
+                        return await work(connection)
             except failures.DRIVER_ERRORS as error:
                 if failures.spoils_connection(error):
                     self.discard()

@@ -2,7 +2,8 @@
 
 A task that does not run ends there and then. One that runs takes a mark, with its event; from then on its
 gates refuse, and whatever ends its attempt ends it as cancelled, by the words of that event. One that has
-begun and is to undo what it has done takes both marks and goes back to a worker; only its end is decided.
+begun and is to undo what it has done, or has decided to since it failed, takes both marks and goes back to
+a worker; only its end is decided.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ def cancel_head(tx: Transaction, head: Head, by: str, reason: str, *, undo: bool
     """
     if head.cancelling:
         return False
-    undo = undo and head.epoch > 0
+    # An undo that is decided comes to its end, whoever cancels meanwhile.
+    undo = head.epoch > 0 and (undo or _undoes(tx, head))
     if head.state == "running" or undo:
         head.cancelling, head.undoing = 1, int(undo)
         said = {"by": by, "reason": reason, "undo": True} if undo else {"by": by, "reason": reason}
@@ -53,3 +55,7 @@ def cancel_head(tx: Transaction, head: Head, by: str, reason: str, *, undo: bool
         head.finish_cancelled(by, reason)
     switches.audit(tx, head.tenant, who=by, what="cancel", subject=head.task, reason=reason, at=head.at)
     return True
+
+
+def _undoes(tx: Transaction, head: Head) -> bool:
+    return tx.row("read_undo_decision", (head.tenant, head.task, head.round)) is not None

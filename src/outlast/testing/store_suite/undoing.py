@@ -17,7 +17,13 @@ from outlast.testing.store_suite.effects import refusal
 from outlast.testing.store_suite.guards import refuses
 from outlast.testing.store_suite.scene import HOUR, ROUND, SECOND, Backdoor, Scene, changed
 
-__all__ = ["TestCancelWithUndo", "TestCompensations", "TestEndingsOfAnUndo", "TestLossOfAnUndo"]
+__all__ = [
+    "TestCancelOfADecidedUndo",
+    "TestCancelWithUndo",
+    "TestCompensations",
+    "TestEndingsOfAnUndo",
+    "TestLossOfAnUndo",
+]
 
 BY, WHY = "person:uma", "the order was a mistake"
 
@@ -32,6 +38,12 @@ async def undoing(scene: Scene, **changes: Any) -> Claimed:
     claimed = await scene.running(**changes)
     assert (await undo(scene, claimed)).kind == "requested"
     return claimed
+
+
+async def decided(scene: Scene, claimed: Claimed, **changes: Any) -> None:
+    """Put on record that a task undoes what it has done."""
+    said = {"task": claimed.task, "round": claimed.round, "error": {}, **changes}
+    await scene.write(claimed, scene.step("undo!", kind="value", name="undo", result=json.dumps(said)))
 
 
 async def attempt_ends(scene: Scene, of: Any) -> list[str | None]:
@@ -162,6 +174,38 @@ class TestCompensations:
         assert await scene.store.read_settled_counts(scene.tenant) == [
             SettledCounts(tool="withdraw", unknown=0, happened=1, did_not_happen=0, sent_again=0)
         ]
+
+
+class TestCancelOfADecidedUndo:
+    """A plain cancel of a task that undoes what it has done, since it failed."""
+
+    @pytest.mark.parametrize("state", ["running", "queued", "waiting"])
+    async def test_it_lets_the_undo_come_to_its_end(self, scene: Scene, state: str) -> None:
+        claimed = await scene.running()
+        await decided(scene, claimed)
+        if state == "queued":
+            await scene.write(claimed, scene.release())
+        elif state == "waiting":
+            await scene.write(claimed, scene.suspension("limit", facts=claimed.facts, wake_in_us=HOUR))
+        assert (await scene.task(claimed)).state == state
+        assert (await scene.cancel(claimed, by=BY, reason=WHY)).kind == "requested"
+        [head] = await scene.rows("tasks", claimed)
+        assert (bool(head["cancelling"]), bool(head["undoing"])) == (True, True)
+        if state == "running":
+            end = scene.suspension("limit", facts=claimed.facts + 1, wake_in_us=HOUR)
+            assert (await scene.write(claimed, end)).state == "waiting"
+        else:
+            again = await scene.claim_task(claimed)
+            assert again.cancelling
+            await scene.write(again, scene.failure())
+            await cancelled(scene, claimed)
+
+    async def test_a_decision_of_another_round_or_task_is_none(self, scene: Scene) -> None:
+        for changes in ({"round": ROUND + 1}, {"task": "another"}):
+            claimed = await scene.running()
+            await decided(scene, claimed, **changes)
+            await scene.write(claimed, scene.release())
+            assert (await scene.cancel(claimed, by=BY, reason=WHY)).kind == "cancelled"
 
 
 ENDS: dict[str, Callable[[Scene], EndAttempt]] = {

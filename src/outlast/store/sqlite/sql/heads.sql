@@ -221,3 +221,11 @@ order by key, number;
 update approvals
 set state = 'withdrawn'
 where tenant = :tenant and id = :id;
+
+-- Whether a task has decided, in this round, to undo what it has done.
+-- name: read_undo_decision
+select 1
+  from operations
+ where tenant = :tenant and task = :task and kind = 'value' and name = 'undo' and state = 'succeeded'
+   and json_extract(result, '$.task') = :task and json_extract(result, '$.round') = :round
+ limit 1;

@@ -161,7 +161,8 @@ end
 $$;
 
 -- Cancel one task: end it where it does not run, mark it where it does, and mark and queue it where it has begun and is to
--- undo what it has done. The first who asks is the one whose words count.
+-- undo what it has done. The first who asks is the one whose words count. An undo that is decided comes to its end,
+-- whoever cancels meanwhile.
 create function outlast.cancel_head(
     p_tenant text, p_task text, p_by text, p_reason text, p_undo boolean, p_now bigint,
     out kind text, out state text, out done boolean, out lane bigint
@@ -171,7 +172,7 @@ declare
     v_undo boolean;
     v_said text := '"by":' || to_json(p_by) || ',"reason":' || to_json(p_reason);
 begin
-    select t.state, t.epoch, t.lane, t.last_event, t.cancelling into v_head
+    select t.state, t.epoch, t.round, t.lane, t.last_event, t.cancelling into v_head
       from outlast.tasks t
      where t.tenant = p_tenant and t.id = p_task;
     done := false;
@@ -186,7 +187,10 @@ begin
         state := v_head.state;
     else
         done := true;
-        v_undo := p_undo and v_head.epoch > 0;
+        v_undo := v_head.epoch > 0 and (p_undo or exists (
+            select from outlast.operations o
+             where o.tenant = p_tenant and o.task = p_task and o.kind = 'value' and o.name = 'undo' and o.state = 'succeeded'
+               and o.result::json ->> 'task' = p_task and (o.result::json ->> 'round')::integer = v_head.round));
         if v_head.state = 'running' or v_undo then
             kind := 'requested';
             state := case v_head.state when 'waiting' then 'queued' else v_head.state end;
