@@ -63,7 +63,7 @@ async def played(*windows: Window, postgres: str | None = None) -> tuple[int, st
 
 def test_the_whole_demo_passes_and_says_so_in_json(folder: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "outlast", "demo", "--json"], capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "outlast", "demo", "--json"], capture_output=True, text=True, timeout=240
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""

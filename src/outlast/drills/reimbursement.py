@@ -6,8 +6,8 @@ the ticket service is another process, and its log is the judge.
 
 Verdict: a window passes when the ticket service made one ticket, by one POST (where keys are honoured the
 frozen sender's may be a second one, under the same key), the task succeeded with that ticket (or ended as
-cancelled or failed, where that is the window, and withdrew it where that was to be undone), it was settled as its effect class has it, and the fault was really
-done.
+cancelled or failed, where that is what the window is about), it was settled as its effect class has it, and
+the fault was really done.
 """
 
 from __future__ import annotations
