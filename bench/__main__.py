@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import claims, faults, footprint, http, otherside, raw, settling, workloads
+from bench import claims, faults, footprint, gateway, http, otherside, raw, settling, workloads
 from bench.apps import make_app
 from outlast import Outlast
 from outlast.testing.servers import EmbeddedPostgres
@@ -123,6 +123,15 @@ async def postgres(bench: Bench, server_url: str | None) -> tuple[Figures, float
         found.update(
             await bench.measure(
                 "postgres otherside", lambda p: otherside.measure(url, 2.0 if bench.quick else 5.0, p)
+            )
+        )
+        url = database()
+        app = make_app(url)
+        await app.open(migrate=True)
+        await app.close()
+        found.update(
+            await bench.measure(
+                "postgres gateway", lambda p: gateway.measure(url, 2.0 if bench.quick else 5.0, p)
             )
         )
         if not bench.quick:

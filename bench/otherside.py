@@ -58,6 +58,7 @@ class _Client:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
+        self.port = 0
 
     @classmethod
     async def start(cls, url: str) -> _Client:
@@ -68,8 +69,8 @@ class _Client:
         )  # fmt: skip
         assert process.stdout is not None
         client = cls(process)
-        port = int(await process.stdout.readline())
-        client._reader, client._writer = await asyncio.open_connection("127.0.0.1", port)
+        client.port = int(await process.stdout.readline())
+        client._reader, client._writer = await asyncio.open_connection("127.0.0.1", client.port)
         return client
 
     async def post(self, key: str) -> float:

@@ -18,6 +18,7 @@ from typer.main import get_command
 import outlast
 from outlast import errors, ledger, linking, posting, probes, submitting, telemetry
 from outlast import views as views_
+from outlast.alone import Ledger
 from outlast.app import Operations, Outlast, Pauses, Schedules, TaskHandle
 from outlast.approvals import Approvals, Rules
 from outlast.cli.failing import EXIT_CODES
@@ -30,6 +31,7 @@ from outlast.engine.context import TaskContext
 from outlast.engine.declaring import ToolOptions
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.waits import Callback
+from outlast.gateway import refusals as gateway_refusals
 from outlast.observability.logs import event_name
 from outlast.otherside import problems as refusals
 from outlast.server import create_app, reading
@@ -147,6 +149,18 @@ def otherside_problems() -> str:
     return table(
         ["code", "HTTP status", "title"],
         [(code(name), status, title) for name, (status, title) in refusals.PROBLEMS.items()],
+    )
+
+
+@part
+def gateway_problems() -> str:
+    """The codes of the gateway."""
+    return table(
+        ["code", "HTTP status", "`Outlast-Gateway`", "title"],
+        [
+            (code(name), status, code(verdict), title)
+            for name, (status, verdict, title) in gateway_refusals.PROBLEMS.items()
+        ],
     )
 
 
@@ -415,12 +429,13 @@ def python() -> str:
     """The classes that callers and agent code hold, member by member."""
     written = []
     held: Sequence[tuple[str, type]] = (
-        ("app", Outlast), ("handle", TaskHandle), ("app.operations", Operations), ("app.pauses", Pauses),
+        ("app", Outlast), ("handle", TaskHandle), ("ledger", Ledger),
+        ("app.operations", Operations), ("app.pauses", Pauses),
         ("app.schedules", Schedules), ("app.approvals", Approvals), ("app.rules", Rules),
         ("task", TaskContext), ("child", Child), ("callback", Callback), ("call", ToolCall),
         ("call.http", http.HttpCall),
     )  # fmt: skip
-    inside = {"check", "leave", "mark_undone", "others_open"}
+    inside = {"check", "check_open", "gateway_place", "leave", "mark_undone", "others_open"}
     for name, kind in held:
         written += [f"### {kind.__name__}", prose(kind.__doc__)]
         rows = [

@@ -1,5 +1,6 @@
 """Run AI-agent tasks so that they outlive their process, and what they do outside is done once and known."""
 
+from outlast.alone import Ledger
 from outlast.app import Outlast, TaskHandle
 from outlast.approvals import Approvals, Rules
 from outlast.core.acceptance import Accept, Reject
@@ -13,7 +14,10 @@ from outlast.engine.settings import WorkerSettings
 from outlast.errors import (
     ApprovalDenied,
     ApprovalExpired,
+    ApprovalPending,
     BudgetExceeded,
+    CallHeld,
+    CallPending,
     ChildCancelled,
     ChildFailed,
     Forbidden,
@@ -22,6 +26,7 @@ from outlast.errors import (
     OutlastError,
     Rejected,
     ResultUnstorable,
+    ScopeBusy,
     SessionTaken,
     StepFailed,
     TaskCancelled,
@@ -29,6 +34,7 @@ from outlast.errors import (
     ToolFailed,
     ToolRejected,
     Uncertain,
+    Unsettled,
     WaitTimeout,
 )
 from outlast.ledger import Operations, OtherSide, Pauses, PlanView
@@ -52,12 +58,15 @@ __all__ = [
     "Allow",
     "ApprovalDenied",
     "ApprovalExpired",
+    "ApprovalPending",
     "ApprovalView",
     "Approvals",
     "Ask",
     "AttemptView",
     "Backoff",
     "BudgetExceeded",
+    "CallHeld",
+    "CallPending",
     "ChildCancelled",
     "ChildFailed",
     "Deny",
@@ -66,6 +75,7 @@ __all__ = [
     "Forbidden",
     "Found",
     "Invalid",
+    "Ledger",
     "NotSent",
     "OperationView",
     "Operations",
@@ -84,6 +94,7 @@ __all__ = [
     "ScheduleRequest",
     "ScheduleView",
     "Schedules",
+    "ScopeBusy",
     "SessionEvent",
     "SessionTaken",
     "StepFailed",
@@ -96,6 +107,7 @@ __all__ = [
     "ToolFailed",
     "ToolRejected",
     "Uncertain",
+    "Unsettled",
     "WaitTimeout",
     "WorkerSettings",
 ]

@@ -9,7 +9,8 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
-from outlast import changing, posting
+from outlast import changing, posting, tokens
+from outlast.alone import ENTER_S, Ledger
 from outlast.approvals import Approvals, Rules
 from outlast.changing import AcceptanceView, Versions
 from outlast.core import ids
@@ -17,10 +18,11 @@ from outlast.core.durations import Duration, microseconds
 from outlast.core.retry import Backoff
 from outlast.core.webhooks import SignedBody
 from outlast.engine.acceptance import takes_input
+from outlast.engine.alone import AGENT
 from outlast.engine.declaring import ToolOptions, tool_spec
 from outlast.engine.processes import check_importable
 from outlast.engine.registry import AgentSpec, Registry
-from outlast.engine.run import CallbackPlace
+from outlast.engine.run import CallbackPlace, GatewayPlace
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.signature import Signature
 from outlast.engine.steps import MARK, StepOptions
@@ -44,6 +46,7 @@ from outlast.store.records import Submitted, TaskRef
 from outlast.store.rows import EventCursor, TaskFilter
 from outlast.streams.tail import FINAL, Tail
 from outlast.submitting import DEFAULT_TENANT, Request, Submitter, submission_for
+from outlast.tools.passing import Pass
 from outlast.views import AttemptView, EventView, TaskView
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -89,7 +92,8 @@ class Outlast:
     name: for people. database_url: where the store is; by default ``OUTLAST_DATABASE_URL``, or a SQLite file
     in ``.outlast/``. store: a store made by the caller instead. secret: what callbacks and links are signed
     with, by default ``OUTLAST_SECRET``; all processes of an app need the same. public_url: where the API is
-    reached from outside, by default ``OUTLAST_PUBLIC_URL``.
+    reached from outside, by default ``OUTLAST_PUBLIC_URL``. gateway_url: where the gateway is reached, by
+    default ``OUTLAST_GATEWAY_URL``.
     """
 
     def __init__(
@@ -100,6 +104,7 @@ class Outlast:
         store: Store | None = None,
         secret: str | None = None,
         public_url: str | None = None,
+        gateway_url: str | None = None,
     ) -> None:
         self.name = ids.check_name(name, "app name")
         self.registry = Registry()
@@ -113,6 +118,7 @@ class Outlast:
         self._store = store
         self._secret = secret
         self._public_url = public_url
+        self._gateway_url = gateway_url
         self._opened = False
         self._tail: Tail | None = None
         self._submitter: Submitter | None = None
@@ -161,6 +167,8 @@ class Outlast:
 
         def register(target: F) -> F:
             label = name or target.__name__
+            if label == AGENT:
+                raise ConfigurationError(f"agent name {AGENT} is Outlast's own")
             if not asyncio.iscoroutinefunction(target):
                 raise ConfigurationError(f"agent {label} must be an async function")
             self.registry.add_agent(
@@ -244,6 +252,12 @@ class Outlast:
         return url.rstrip("/") or None
 
     @property
+    def gateway_url(self) -> str | None:
+        """Where the gateway is reached, without a slash at the end; None where nobody said."""
+        url = self._gateway_url or Settings().gateway_url
+        return url.rstrip("/") or None
+
+    @property
     def store(self) -> Store:
         """The store; made on first use, opened by ``open``."""
         if self._store is None:
@@ -281,8 +295,30 @@ class Outlast:
         await self.close()
 
     def worker(self, settings: WorkerSettings | None = None) -> Worker:
-        """Make a worker of this app's agents; ``await worker.run()`` serves until ``worker.stop()``."""
-        return Worker(self.registry, self.store, settings, callback=self.callback_place)
+        """Make a worker of this app's agents; ``await worker.run()`` serves until ``worker.stop()``.
+
+        Raises ConfigurationError when a tool goes through a gateway and nobody said where that is.
+        """
+        return Worker(
+            self.registry, self.store, settings, callback=self.callback_place, gateway=self.gateway_place()
+        )
+
+    def gateway_place(self) -> GatewayPlace:
+        """Answer the gateway that tools go through. Raises ConfigurationError when one of them does, and
+        nobody said where it is."""
+        gateway = GatewayPlace(url=self.gateway_url, sign=self._sign_pass)
+        through = sorted(tool.name for tool in self.registry.tools.values() if tool.gateway)
+        if through and gateway.url is None:
+            raise ConfigurationError(
+                f"tool {through[0]} goes through a gateway: say where it is with OUTLAST_GATEWAY_URL"
+            )
+        return gateway
+
+    def _sign_pass(self, pass_: Pass) -> str:
+        token = tokens.sign(self.secret, "gateway", pass_.parts())
+        if len(token) > tokens.MAX_TOKEN:
+            raise ConfigurationError("a token for so many hosts is too long to be sent; name fewer")
+        return token
 
     def callback_place(self, tenant: str, task: str, key: str, signed: bool) -> CallbackPlace:
         """Answer where a callback of a task's operation is answered. Raises ConfigurationError without a
@@ -293,6 +329,49 @@ class Outlast:
             url=None if url is None else f"{url}/v1/callbacks/{token}",
             secret=posting.signing_secret(self.secret, token) if signed else None,
         )
+
+    # -- the ledger alone -----------------------------------------------------------------------------------
+
+    def ledger(
+        self,
+        scope: str,
+        *,
+        tenant: str = DEFAULT_TENANT,
+        user: str | None = None,
+        timeout: Duration = ENTER_S,
+        wait: Duration = 0,
+        final: bool = False,
+        deadline: Duration | None = None,
+        settings: WorkerSettings | None = None,
+    ) -> Ledger:
+        """Answer the ledger of a scope, for code that is no agent: ``async with app.ledger("order-7") as
+        ledger: await ledger.call(tool, …)``.
+
+        scope: names the piece of work (1 to 255 characters); the same scope entered again answers the calls
+        that it has finished. timeout: how long entering waits while somebody else is in it. wait: how long
+        its calls wait for people, settlements and switches before they raise. final: to leave the block
+        without an error ends the scope as succeeded. user: on whose behalf it calls; deadline: how long after
+        its first entry it must be closed; both count where the scope is new. settings: lengths of lease and
+        grace time.
+
+        Entering raises ScopeBusy, TaskCancelled, TaskEnded (it failed, such as by its deadline), InvalidKey,
+        StoreUnavailable.
+        """
+        return Ledger(
+            self,
+            scope,
+            tenant=tenant,
+            user=user,
+            timeout=timeout,
+            wait=wait,
+            final=final,
+            deadline=deadline,
+            settings=settings,
+        )
+
+    def check_open(self) -> None:
+        """Raise ConfigurationError unless this app is open."""
+        self._ready()
 
     # -- tasks ----------------------------------------------------------------------------------------------
 

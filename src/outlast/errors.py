@@ -36,6 +36,7 @@
     ├── Unavailable               try again later; nothing is lost
     │   ├── StoreUnavailable      the database cannot be reached
     │   ├── Busy                  a twin of this request is still open
+    │   ├── ScopeBusy             somebody else is in the ledger's scope
     │   └── InboxFull             too many signals lie before the task
     ├── SchemaMismatch            the database's schema is not the one this code knows
     │   ├── SchemaOutdated
@@ -43,6 +44,10 @@
     ├── ConfigurationError        the app, its settings or its registrations are wrong
     ├── LeaseLost                 this worker no longer holds the task; its write changed nothing
     ├── DeadlineExceeded          the task's or operation's time is over
+    ├── CallPending               a ledger's call is not over; enter its scope again
+    │   ├── Unsettled             nobody knows yet whether it happened
+    │   ├── ApprovalPending       nobody has decided on it yet
+    │   └── CallHeld              a switch, a limit, policy or another call holds it back
     ├── TaskFailed                the task ended as failed (raised by ``result``)
     ├── TaskCancelled             the task ended as cancelled (raised by ``result``)
     └── OperationError            what agent code sees of an operation that did not succeed
@@ -79,8 +84,11 @@ __all__ = [
     "ApprovalDenied",
     "ApprovalExpired",
     "ApprovalNotFound",
+    "ApprovalPending",
     "BudgetExceeded",
     "Busy",
+    "CallHeld",
+    "CallPending",
     "ChildCancelled",
     "ChildFailed",
     "ConfigurationError",
@@ -114,6 +122,7 @@ __all__ = [
     "SchemaMismatch",
     "SchemaOutdated",
     "SchemaTooNew",
+    "ScopeBusy",
     "SessionTaken",
     "SettlementConflict",
     "SignalConflict",
@@ -130,6 +139,7 @@ __all__ = [
     "Unavailable",
     "Uncertain",
     "Unserializable",
+    "Unsettled",
     "UnsettledPrefix",
     "ValueTooLarge",
     "VersionInUse",
@@ -397,6 +407,12 @@ class Busy(Unavailable):
     code = "busy"
 
 
+class ScopeBusy(Unavailable):
+    """Somebody else is in the scope, or was, and their lease has not run out yet."""
+
+    code = "scope_busy"
+
+
 class InboxFull(Unavailable):
     """Too many signals lie before the task without being taken."""
 
@@ -437,6 +453,59 @@ class DeadlineExceeded(OutlastError):
     """The time of the task or operation is over."""
 
     code = "deadline_exceeded"
+
+
+class CallPending(OutlastError):
+    """A ledger's call is not over: it has neither succeeded nor failed, and is not repeated.
+
+    Enter the scope again and make the same call: it goes on from where it stands. ``operation`` is its id,
+    ``retry_after`` in how many seconds it may have moved, None where only a person can move it.
+    """
+
+    code = "call_pending"
+
+    def __init__(self, message: str, *, operation: str = "", retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.operation = operation
+        self.retry_after = retry_after
+
+
+class Unsettled(CallPending):
+    """The call was sent, and nobody knows yet whether it happened. ``why`` says what is known, ``plan`` what
+    comes next: ``person`` (somebody settles it) or ``wait`` (the other side is asked again)."""
+
+    code = "unsettled"
+
+    def __init__(
+        self, message: str, *, operation: str, why: str, plan: str, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message, operation=operation, retry_after=retry_after)
+        self.why = why
+        self.plan = plan
+
+
+class ApprovalPending(CallPending):
+    """People have to agree to the call first, and have not decided yet. ``approval`` is the question's id."""
+
+    code = "approval_pending"
+
+    def __init__(self, message: str, *, operation: str, approval: str) -> None:
+        super().__init__(message, operation=operation)
+        self.approval = approval
+
+
+class CallHeld(CallPending):
+    """The call may not be made now. ``reason`` is ``operator`` (a pause, or policy that cannot be asked),
+    ``limit`` (its provider's wait, or another call under its business key) or ``timer`` (its own pause before
+    another attempt)."""
+
+    code = "call_held"
+
+    def __init__(
+        self, message: str, *, operation: str, reason: str, retry_after: float | None = None
+    ) -> None:
+        super().__init__(message, operation=operation, retry_after=retry_after)
+        self.reason = reason
 
 
 class TaskFailed(OutlastError):

@@ -43,6 +43,9 @@ POINTS: dict[str, str] = {
     "fork.after_commit": "the fork is stored, the caller not yet told",
     "deliver.before": "a task's end has left something for another task, not yet delivered",
     "deliver.after": "what was left is delivered",
+    "gateway.after_note": "a request is on record and may leave, its connection not yet made",
+    "gateway.after_check": "its connection stands, the last look not yet taken, nothing sent",
+    "gateway.after_answer": "the other side has answered the gateway, the end not yet on record",
 }
 """Every point and what is true there."""
 

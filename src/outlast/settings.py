@@ -21,7 +21,8 @@ class Settings(BaseSettings):
     the API serves only loopback addresses, as tenant ``default``.
     max_body_bytes: the largest request body. lease_s: see WorkerSettings. secret: what callbacks and links
     are signed with, at least 16 random characters, the same for all processes of an app. public_url: where
-    the API is reached from outside.
+    the API is reached from outside. gateway_url: where ``outlast gateway`` is reached by workers and
+    sandboxes.
     """
 
     model_config = SettingsConfigDict(env_prefix="OUTLAST_", extra="ignore")
@@ -33,6 +34,7 @@ class Settings(BaseSettings):
     slots: int = Field(default=100, ge=1)
     secret: SecretStr = SecretStr("")
     public_url: str = ""
+    gateway_url: str = ""
 
 
 def local_secret(folder: Path) -> str:

@@ -120,6 +120,31 @@ class ScheduleFired(Signal):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayPassed(Signal):
+    """The gateway passed a request on; ``status`` is the answer's, 0 for none; ``detail`` says why it is not
+    whole."""
+
+    tenant: str
+    task: str
+    key: str
+    host: str
+    status: int
+    seconds: float
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayRefused(Signal):
+    """The gateway did not send a request; ``code`` says why."""
+
+    tenant: str
+    task: str
+    key: str
+    host: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Warned(Signal):
     """Something that a developer should know; ``advice`` says what to do."""
 

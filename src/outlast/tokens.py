@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from outlast.errors import ConfigurationError, InvalidToken
 
-Purpose = Literal["callback", "callback-signature", "approval-link", "approval-form"]
+Purpose = Literal["callback", "callback-signature", "approval-link", "approval-form", "gateway"]
 LEAST_SECRET: Final = 16
 """Characters that a secret has at least."""
 MAX_TOKEN: Final = 4_000

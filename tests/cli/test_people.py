@@ -44,7 +44,9 @@ def asked(terminal: Terminal, agent: str = "files", **given: Any) -> dict[str, A
 def result(terminal: Terminal, task: str) -> Any:
     with terminal.start("tasks", "watch", task) as watching:
         watching.ended()
-    return terminal.run("tasks", "show", task, "--json").json["task"]["result"]
+    shown = terminal.run("tasks", "show", task, "--json")
+    assert shown.code == 0, shown.err
+    return shown.json["task"]["result"]
 
 
 def filed(terminal: Terminal) -> list[str]:

@@ -6,12 +6,13 @@ import json
 import signal
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.cli.shell import APP, PATIENCE_S, Shell
+from tests.cli.shell import APP, PATIENCE_S, Shell, Terminal
 
 
 def get(url: str) -> Any:
@@ -88,6 +89,48 @@ class TestServe:
             with urllib.request.urlopen(request, timeout=PATIENCE_S) as answer:
                 assert json.loads(answer.read()) == {"items": [], "next": None}
             assert not any("s3cret" in line for _, line in serving.said)
+
+
+class TestGateway:
+    def test_listens_says_how_it_is_and_ends_when_asked(self, shell: Shell) -> None:
+        keyed = Shell(shell.folder, **{**shell.env, "OUTLAST_SECRET": "a-secret-of-this-very-test"})
+        with keyed.start("gateway", "--listen", "127.0.0.1:0", "--allow", "api.example.com") as serving:
+            url = serving.log("gateway listening")["url"]
+            assert get(f"{url}/healthz") == {"store": "reachable"}
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                get(f"{url}/https/api.example.com/")
+            assert json.loads(refused.value.read())["code"] == "token_missing"
+            serving.signal()
+            assert serving.ended() == 0
+            assert not any("a-secret" in line for _, line in serving.said)
+
+    @pytest.mark.parametrize(
+        ("config", "options", "says"),
+        [
+            ("", ["--listen", "nowhere"], "no host:port"),
+            ("", ["--allow", "ftp://x"], "neither http nor https"),
+            ("", ["--allow-range", "10.0.0.1/8"], "no range"),
+            ("", ["--config", "missing.toml"], "missing.toml"),
+            ("allow = 'x'", [], "list of texts"),
+            ("allowed = []", [], "no setting allowed"),
+            ("fresh_s = 0", [], "more than zero"),
+            ("fresh_s = 'x'", [], "no str"),
+            ("listen =", [], "gateway.toml"),
+        ],
+    )
+    def test_refuses_what_it_cannot_keep(
+        self, terminal: Terminal, config: str, options: list[str], says: str
+    ) -> None:
+        terminal.env["OUTLAST_SECRET"] = "a-secret-of-this-very-test"
+        path = terminal.folder / "gateway.toml"
+        path.write_text(config)
+        refused = terminal.run("gateway", *(options or ["--config", str(path)]))
+        assert (refused.code, says in refused.err) == (2, True), refused.err
+
+    def test_needs_the_secret_of_the_app(self, terminal: Terminal) -> None:
+        terminal.env["OUTLAST_SECRET"] = ""
+        refused = terminal.run("gateway", "--allow", "api.example.com")
+        assert (refused.code, "OUTLAST_SECRET" in refused.err) == (2, True)
 
 
 class TestDev:

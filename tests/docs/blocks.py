@@ -29,6 +29,7 @@ KINDS = {
     "http": "not run: headers and bodies as they travel",
     "sql": "not run: statements for an administrator",
     "ini": "not run: a unit of systemd; its outlast commands are checked",
+    "toml": "a file that something run reads",
     "mermaid": "not run: made by docs.generate",
     "markdown": "not run: a template",
 }

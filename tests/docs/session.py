@@ -29,7 +29,9 @@ DATABASE = "postgresql://outlast:secret@db.internal/outlast"
 """Where the pages' PostgreSQL is."""
 PRINTER = "9100"
 """The port of the pages' printer."""
-SERVING = frozenset({"dev", "serve", "worker"})
+GATEWAY = "8790"
+"""The port of the pages' gateway."""
+SERVING = frozenset({"dev", "gateway", "serve", "worker"})
 """Commands that go on until they are stopped; what the pages say of them is tested elsewhere."""
 
 

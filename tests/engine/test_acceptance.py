@@ -159,7 +159,7 @@ async def test_the_deadline_does_not_cut_the_look_at_work_that_is_done(house: Ho
     assert deadline_at is not None
     async with asyncio.timeout(PATIENCE_S):
         while (await house.store.health()).now <= deadline_at.timestamp() * 1_000_000:
-            await asyncio.sleep(0.02)
+            await house.store.wakes.wait("events", 0.05)
     release.set()
     view = await house.ended(handle)
     assert (view.state, view.accepted) == ("succeeded", "accepted")

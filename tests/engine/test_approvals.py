@@ -405,6 +405,44 @@ async def test_an_allowing_rule_needs_no_question(house: House, recorder: Record
     assert [call.body["amount"] for call in await filed(recorder)] == ["118.50"]
 
 
+async def test_a_question_that_a_rule_makes_needless_is_taken_back(house: House, recorder: Recorder) -> None:
+    files = register(house, recorder)
+    handle = await house.submit(files)
+    house.start()
+    approval = await asked(house, handle)
+    await rule(house, "allow")
+    await handle.signal("look")
+    assert (await house.ended(handle)).result == "118.50"
+    assert (await house.app.approvals.get(approval.id)).state == "withdrawn"
+    kinds = [event.kind for event in await house.events(handle)]
+    assert kinds.index("approval.withdrawn") < kinds.index("operation.started")
+    assert await house.violations(recorder) == []
+
+
+async def test_a_question_that_lost_its_race_is_taken_back(house: House, recorder: Recorder) -> None:
+    register(house, recorder)
+    tool = house.app.registry.tools["file"].function
+
+    @house.app.agent
+    async def races(task: TaskContext) -> int:
+        calls = task.call(tool, "INV-1", Decimal(101)), task.ask("Sure?"), task.wait("go")
+        winner, _ = await task.first(*calls)
+        await task.wait("end")
+        return winner
+
+    handle = await house.submit(races)
+    house.start()
+    await house.waits(handle, "signal")
+    assert len(await house.app.approvals.list(task=handle.id)) == 2
+    await handle.signal("go")
+    await house.reached(handle, "approval.withdrawn")
+    await handle.signal("end")
+    assert (await house.ended(handle)).result == 2
+    kinds = [event.kind for event in await house.events(handle)]
+    assert kinds.count("approval.withdrawn") == 2
+    assert await filed(recorder) == []
+
+
 async def test_a_decision_beats_a_rule_either_way(house: House, recorder: Recorder) -> None:
     files = register(house, recorder)
     handle, other = await house.submit(files, invoice="A"), await house.submit(files, invoice="B")

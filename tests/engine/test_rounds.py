@@ -116,6 +116,39 @@ async def _collect(handle: Any, seen: list[str]) -> None:
         seen.append(event.kind)
 
 
+async def test_whoever_resumes_at_each_end_misses_nothing_and_sees_nothing_twice(house: House) -> None:
+    @house.app.agent
+    async def agent(task: TaskContext) -> int:
+        await task.emit("progress", {"attempt": task.attempt}, key=f"p{task.attempt}")
+        if task.attempt < 6:
+            raise RuntimeError("not yet")
+        return task.attempt
+
+    handle = await house.submit(agent)
+
+    async def follow() -> list[int]:
+        numbers: list[int] = []
+        while True:
+            async for event in handle.events(after=numbers[-1] if numbers else 0):
+                numbers.append(event.number)
+                if event.kind == "task.succeeded":
+                    return numbers
+
+    async def operate() -> None:
+        while (await house.app.wait(handle.id)).state == "failed":
+            await house.app.retry(handle.id, reason="again")
+
+    following = [asyncio.create_task(follow()) for _ in range(3)]
+    operating = asyncio.create_task(operate())
+    house.start()
+    async with asyncio.timeout(PATIENCE_S):
+        await operating
+        seen = await asyncio.gather(*following)
+    view = await handle.get()
+    assert (view.result, view.round) == (6, 6)
+    assert seen == [list(range(1, view.last_event + 1))] * 3
+
+
 async def test_what_is_said_after_the_end_is_seen_and_ends_the_stream_too(house: House) -> None:
     @house.app.agent
     async def agent(task: TaskContext) -> int:

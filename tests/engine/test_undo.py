@@ -56,6 +56,20 @@ async def heard(house: House, handle: Any) -> None:
             await house.store.wakes.wait("facts", 0.05)
 
 
+async def looked_at(house: House, operation: str) -> tuple[Any, Any]:
+    """Wait until the settler has settled an operation or left it to a person; answer it and its place."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                row, seen = await house.app.operations.show(operation)
+                place = await house.place(operation)
+                if row.state != "unknown" or (place is not None and place.ask_at is None):
+                    return row, place
+                await house.store.wakes.wait("events", 0.1)
+    except TimeoutError:
+        raise AssertionError(f"{row}\n{place}\n{seen}") from None
+
+
 def said(view: Any) -> dict[str, Any]:
     """What the end of a task says of its undo."""
     return dict(view.error["compensation"])
@@ -475,6 +489,82 @@ async def test_a_deadline_puts_what_is_not_undone_before_people(house: House) ->
     assert place is not None
     assert place.ask_at is None
     assert desk.log == ["put a"]
+    assert await house.violations() == []
+
+
+async def test_a_deadline_in_the_middle_of_an_undo_puts_the_rest_before_people(house: House) -> None:
+    desk = Desk(house)
+
+    @house.app.tool(effect="manual")
+    async def slow(call: ToolCall) -> None:
+        async with call.sending():
+            desk.log.append("slow")
+            await asyncio.Event().wait()
+
+    @house.app.tool(effect="manual", undo=slow)
+    async def hold(call: ToolCall) -> None:
+        desk.log.append("hold")
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        for what in ("a", "b"):
+            await task.call(desk.put, what)
+        await task.call(hold)
+        await task.call(desk.put, "c")
+        raise LookupError
+
+    handle = await house.app.submit(agent, deadline=2)
+    house.start(grace_s=0.2)
+    view = await house.ended(handle)
+    assert view.state == "failed"
+    assert view.error is not None
+    assert view.error["code"] == "agent_error"
+    assert said(view) == {"state": "incomplete", "undone": ["put#3"], "left": ["hold#1", "put#2", "put#1"]}
+    assert desk.log == ["put a", "put b", "hold", "put c", "take c 4", "slow"]
+    ledger = await house.operations(view)
+    assert [ledger[f"{key}/undo"].state for key in said(view)["left"]] == ["unknown"] * 3
+    assert [ledger[f"{key}/undo"].attempt for key in said(view)["left"]] == [1, 0, 0]
+    assert await house.violations() == []
+
+
+@pytest.mark.parametrize("there", [True, False])
+async def test_the_settler_settles_an_undo_of_a_task_that_has_ended_and_never_gives_it_up(
+    house: House, there: bool
+) -> None:
+    begun: list[str] = []
+
+    async def find(call: ToolCall) -> bool | None:
+        assert call.idempotency_key.endswith(":hold#1/undo")
+        return True if there else None
+
+    @house.app.tool(effect="queryable", find=find, visible_within=0, timeout="1h")
+    async def slow(call: ToolCall) -> bool:
+        async with call.sending():
+            begun.append(call.idempotency_key)
+            await asyncio.Event().wait()
+        return False
+
+    @house.app.tool(effect="manual", undo=slow)
+    async def hold(call: ToolCall) -> None: ...
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        await task.call(hold)
+        raise LookupError
+
+    handle = await house.app.submit(agent, deadline=1.5)
+    house.start(grace_s=0.0)
+    view = await house.ended(handle)
+    assert said(view)["left"] == ["hold#1"]
+    assert len(begun) == 1
+    operation = f"{handle.id}:hold#1/undo"
+    row, place = await looked_at(house, operation)
+    if there:
+        assert (row.state, row.settled_by, row.result) == ("succeeded", "settler", True)
+    else:
+        assert row.state == "unknown"
+        assert place is not None
+        assert "what it was to undo still stands" in place.why
     assert await house.violations() == []
 
 

@@ -87,7 +87,7 @@ async def _(place: Place) -> None:
     scene = place.scene
     claimed = await scene.running()
     decision = json.dumps({"task": claimed.task, "round": ROUND})
-    await scene.write(claimed, scene.step("undo!", kind="value", name="undo!", result=decision))
+    await scene.write(claimed, scene.step("undo!", kind="value", name="undo", result=decision))
     await scene.called(claimed, "succeeded", key="it")
     await scene.called(claimed, key="it/undo", kind="compensation")
     async with rival(place.url) as other:

@@ -393,6 +393,11 @@ async def of_one_tool(scene: Scene) -> tuple[Claimed, str]:
 # ── note, and what nobody works on ───────────────────────────────────────────────────────────────
 
 
+def passing(claimed: Claimed, key: str) -> Evidence:
+    """Make the note of a request that is about to leave."""
+    return Evidence(tenant=claimed.tenant, task=claimed.task, key=key, attempt=1, source="gateway", data="{}")
+
+
 def late(claimed: Claimed, key: str) -> Evidence:
     """Make evidence that a failed operation happened."""
     return Evidence(
@@ -439,6 +444,40 @@ async def _(place: Place) -> None:
         await ended(twin)
     assert (await scene.operation(claimed, key)).state == "unknown"
     assert (await scene.kinds(claimed))[-1] == "operation.contradicted"
+
+
+@blocked("admit", "head", "changed")
+async def _(place: Place) -> None:
+    """Somebody takes the operation's next turn first: the request that waited sees it."""
+    scene = place.scene
+    claimed = await scene.running()
+    key = await scene.called(claimed)
+    unknown = await scene.outcome(claimed, key, "unknown")
+    async with rival(place.url) as other:
+        await other.flush(scene.batch(scene.writes(claimed, unknown)), scene.now)
+        twin = start(scene.store.admit([passing(claimed, key)], now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        [found] = await ended(twin)
+    assert found is not None
+    assert found.state == "unknown"
+    assert len(found.notes) == 1
+
+
+@blocked("admit", "head", "held")
+async def _(place: Place) -> None:
+    """What was noted meanwhile is there in its order."""
+    scene = place.scene
+    claimed = await scene.running()
+    key = await scene.called(claimed)
+    async with rival(place.url) as other:
+        await other.hold("tasks", tenant=claimed.tenant, id=claimed.task)
+        twins = [start(scene.store.admit([passing(claimed, key)], now=scene.now)) for _ in range(2)]
+        assert await other.see_blocked(twins[0])
+        await other.commit()
+        found = [one for twin in twins for one in await ended(twin)]
+    assert sorted(len(one.notes) for one in found if one is not None) == [1, 2]
+    assert {one.state for one in found if one is not None} == {"running"}
 
 
 @blocked("note", "operation", "changed")

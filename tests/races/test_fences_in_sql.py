@@ -95,6 +95,7 @@ LOCKS = {
     "sweep": "for no key update of t skip locked",
     "settle": "perform outlast.lock_heads(",
     "note": "perform outlast.lock_heads(",
+    "admit": "perform outlast.lock_heads(",
     "claim_open": "for no key update of t skip locked",
     "postpone": "perform outlast.lock_heads(",
     "reconcile": "for no key update",
@@ -206,7 +207,7 @@ def test_whoever_judges_a_session_has_its_row(name: str) -> None:
 def test_the_clock_that_judges_is_read_after_the_lock() -> None:
     """In one statement the snapshot would be older than the lock."""
     for name in (
-        *("flush", "settle", "note", "postpone", "renew"),
+        *("flush", "settle", "note", "admit", "postpone", "renew"),
         *("post", "cancel", "deliver", "decide"),
         *("retry", "fork", "adopt", "wake", "accept", "post_outside"),
     ):

@@ -95,6 +95,11 @@ def stale(verb: str) -> Callable[[Twin], Twin]:
     return register
 
 
+def passing(of: Claimed, key: str) -> Evidence:
+    """Make the note of a request that is about to leave."""
+    return Evidence(tenant=of.tenant, task=of.task, key=key, attempt=1, source="gateway", data="{}")
+
+
 async def nothing_changes(scene: Scene, act: Callable[[], Awaitable[object]]) -> object:
     """Demand that an act changes nothing, and answer what it answered."""
     before = await scene.store.dump()
@@ -316,6 +321,20 @@ async def _a_settlement_by_a_settler_whose_time_is_over(scene: Scene) -> None:
     settlement = scene.settlement(claimed, key, by="settler", turn=item.operation.turn)
     answer = await nothing_changes(scene, lambda: scene.store.settle([settlement], now=scene.now))
     assert answer == [Settled(kind="conflict", state="unknown")]
+
+
+@stale("admit")
+async def _a_request_of_a_lease_that_is_lost(scene: Scene) -> None:
+    """It is kept, and sees whose the task is now."""
+    claimed = await scene.running()
+    key = await scene.called(claimed)
+    await scene.lose(claimed)
+    [found] = await scene.store.admit([passing(claimed, key)], now=scene.now)
+    assert found is not None
+    assert (found.task_epoch > claimed.epoch, found.lease_epoch) == (True, None)
+    assert await nothing_changes(
+        scene, lambda: scene.store.admit([passing(claimed, "another")], now=scene.now)
+    ) == [None]
 
 
 @stale("note")

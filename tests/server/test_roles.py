@@ -78,6 +78,8 @@ async def test_every_route_that_changes_something_asks_for_a_role(desk: Desk) ->
         "/v1/tasks", "/v1/tasks/{task}/cancel", "/v1/tasks/{task}/signals/{name}",
         "/v1/operations/{operation}/settle", "/v1/pauses/{scope}", "/v1/rules", "/v1/rules/{number}",
         "/v1/schedules/{id}", "/v1/schedules/{id}/pause", "/v1/schedules/{id}/resume",
+        "/v1/tasks/{task}/retry", "/v1/tasks/{task}/fork", "/v1/tasks/{task}/wake", "/v1/tasks/{task}/adopt",
+        "/v1/tasks/{task}/acceptance", "/v1/outside/{provider}/{session}/events",
     }  # fmt: skip
     # The approval itself says who decides on it, and a callback's token stands for a key.
     by_itself = {

@@ -25,9 +25,26 @@ for number in range(3):
 """
 
 
-def walk(probe: str, mark: Path) -> subprocess.Popen[str]:
+BESIDE = """
+import threading, time
+from outlast import probes
+from outlast.testing.probes import install_from_env
+install_from_env()
+begun = threading.Event()
+def transaction():
+    begun.set()
+    time.sleep(0.02)
+    print("ended", flush=True)
+threading.Thread(target=transaction).start()
+begun.wait()
+probes.reach("worker.claimed")
+print("on", flush=True)
+"""
+
+
+def walk(probe: str, mark: Path, program: str = WALK) -> subprocess.Popen[str]:
     environ = {**os.environ, PROBE: probe, MARK: str(mark)}
-    return subprocess.Popen([sys.executable, "-c", WALK], stdout=subprocess.PIPE, text=True, env=environ)
+    return subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environ)
 
 
 def test_triggers_are_read_as_they_are_spelled() -> None:
@@ -77,6 +94,18 @@ def test_freeze_stops_the_process_until_it_is_continued(tmp_path: Path) -> None:
     said, _ = process.communicate(timeout=30)
     assert said == "0\n1\n2\n"
     assert process.returncode == 0
+
+
+def test_what_another_thread_has_in_hand_ends_before_a_freeze(tmp_path: Path) -> None:
+    """A frozen process that holds a file's write lock would stop everybody else, too."""
+    process = walk("worker.claimed=freeze", tmp_path / "mark", BESIDE)
+    state = os.waitid(os.P_PID, process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+    assert state is not None
+    assert state.si_code == os.CLD_STOPPED
+    assert process.stdout is not None
+    assert os.read(process.stdout.fileno(), 100) == b"ended\n"
+    process.send_signal(signal.SIGCONT)
+    assert process.communicate(timeout=30)[0] == "on\n"
 
 
 def test_mark_only_tells(tmp_path: Path) -> None:

@@ -103,3 +103,60 @@ async def drill_change(
     return await run_drill(
         postgres=postgres, seed=seed, only=only or [], json=as_json, console=Console(highlight=False)
     )
+
+
+@app.command("otherside")
+@command
+async def drill_otherside(
+    seed: Annotated[int | None, typer.Option(help="Of the order; a new one each time by default.")] = None,
+    postgres: Annotated[
+        str | None,
+        typer.Option(help="Run on PostgreSQL: a URL, or 'embedded' for one of its own. Default: SQLite."),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Cells as FAMILY/FAULT; * stands for any. Can be given again.", metavar="FAMILY/FAULT"
+        ),
+    ] = None,
+    as_json: options.AsJson = False,
+) -> int:
+    """Try middleware, gateway and ledger alone against every fault; succeeds only when each cell is as it
+    must be.
+
+    Example: outlast drill otherside --only 'ledger/*' --seed 7
+    """
+    from outlast.drills.otherside.report import run_drill
+
+    return await run_drill(
+        postgres=postgres, seed=seed, only=only or [], json=as_json, console=Console(highlight=False)
+    )
+
+
+@app.command("change")
+@command
+async def drill_change(
+    seed: Annotated[
+        int | None, typer.Option(help="Of order and jitter; a new one each time by default.")
+    ] = None,
+    postgres: Annotated[
+        str | None,
+        typer.Option(help="Run on PostgreSQL: a URL, or 'embedded' for one of its own. Default: SQLite."),
+    ] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Cells as FAMILY/FAULT; * stands for any. Can be given again.", metavar="FAMILY/FAULT"
+        ),
+    ] = None,
+    as_json: options.AsJson = False,
+) -> int:
+    """Undo, retry, fork and deploy against every fault; succeeds only when each cell is as it must be.
+
+    Example: outlast drill change --only 'undo/*' --seed 7
+    """
+    from outlast.drills.change.report import run_drill
+
+    return await run_drill(
+        postgres=postgres, seed=seed, only=only or [], json=as_json, console=Console(highlight=False)
+    )

@@ -14,6 +14,7 @@ from outlast.cli import (
     demo,
     dev,
     drill,
+    gateway,
     migrate,
     operations,
     rules,
@@ -48,7 +49,7 @@ def _main(
     """Run AI-agent tasks that outlive their process."""
 
 
-for each in (dev.dev, demo.demo, serve.serve, worker.worker, migrate.migrate):
+for each in (dev.dev, demo.demo, serve.serve, worker.worker, gateway.gateway, migrate.migrate):
     app.command()(each)
 app.add_typer(drill.app, name="drill")
 app.add_typer(changing.app, name="tasks")

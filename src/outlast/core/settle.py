@@ -7,6 +7,9 @@ person; never by a guess.
 What an attempt itself answered, however late, is the best evidence there is, and is looked at before anybody
 is asked. Answers that contradict each other, or a settlement, are for a person.
 
+What a gateway saw is nearly as good. That a request was answered as done says that the operation may not be
+taken for absent; what its result was only the other side can tell.
+
 Absence is weak evidence. It counts only when the other side was asked after the last attempt's deadline plus
 the time in which an effect becomes visible there. Even then a resend needs more: the old sender must be
 unable to send any more.
@@ -18,6 +21,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from outlast.core.operation import AFTER_UNKNOWN
+from outlast.core.passages import Seen
 
 Answer = Literal["found", "different", "several", "absent", "no_evidence"]
 """What ``find`` came back with: the effect of this operation; one of other content; more than one; none;
@@ -37,11 +41,12 @@ ASK_AGAIN_S = (1, 2, 4, 8, 16)
 class Open:
     """An operation whose last attempt has no known outcome. Instants and durations in microseconds.
 
-    deadline_at: of the last attempt. sender_gone: whoever made it is known to be unable to send any more (its
-    body returned, or its end was observed). may_send: the retry policy allows another attempt. can_find: the
-    tool can look its effect up. unusable: questions so far that brought no evidence, in a row. late: what
-    answers on record say of the last attempt, None where there are none. must_happen: it undoes something, so
-    that it is not over when it did not happen.
+    deadline_at: of the last attempt. sender_gone: whoever made it is known to be unable to send any more
+    (its body returned, its end was observed, or a gateway stands between). may_send: the retry policy allows
+    another attempt. can_find: the tool can look its effect up. unusable: questions so far that brought no
+    evidence, in a row. late: what answers on record say of the last attempt, None where there are none.
+    must_happen: it undoes something, so that it is not over when it did not happen. seen: what a gateway saw
+    of it; ``nothing`` only of a tool all of whose requests go through one.
     """
 
     effect: str
@@ -56,6 +61,12 @@ class Open:
     unusable: int = 0
     late: Late | None = None
     must_happen: bool = False
+    seen: Seen | None = None
+
+    @property
+    def answered(self) -> bool:
+        """Whether the last attempt is known to be over, whatever its deadline."""
+        return self.late is not None or self.seen == "nothing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,12 +106,19 @@ def _plan(operation: Open, now: int, asked: Asked | None) -> Plan:
     rule = AFTER_UNKNOWN[operation.effect]
     if operation.late is not None:
         return _of_late(operation.late)
+    if operation.seen == "nothing":
+        return Plan(
+            action="did_not_happen", why="all that it sent went through a gateway, and none of it was done"
+        )
     if rule.call_again:
         if operation.may_send:
             return Plan(action="send_again", why=f"{operation.effect}: making the call again does no harm")
         return Plan(action="person", why="the retry policy allows no further attempt")
     if not rule.may_ask:
-        return Plan(action="person", why="the tool is declared manual: it is never sent again by itself")
+        acted = "; a gateway saw it answered as done" if operation.seen == "acted" else ""
+        return Plan(
+            action="person", why=f"the tool is declared manual: it is never sent again by itself{acted}"
+        )
     key_known = rule.resend_with_key and _inside_window(operation, now)
     if operation.can_find and asked is None:
         return Plan(action="ask", why="the other side can be asked")
@@ -151,6 +169,8 @@ def _ask_again(operation: Open, now: int) -> Plan:
 
 
 def _of_absence(operation: Open, asked: Asked) -> Plan:
+    if operation.seen == "acted":
+        return Plan(action="person", why="absent, although a gateway saw it answered as done")
     if operation.visible_within_us is None:
         return Plan(
             action="person", why="absent, and nobody has declared when an effect becomes visible there"

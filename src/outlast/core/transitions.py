@@ -89,6 +89,13 @@ TASK = _machine(
         # A running task takes the mark and ends at its next boundary.
         ("running", "cancel"): "running",
         ("running", "end_cancelled"): "cancelled",
+        # A cancel of what has begun and is to undo what it has done: a worker does that, then ends it.
+        ("queued", "undo"): "queued",
+        ("waiting", "undo"): "queued",
+        ("running", "undo"): "running",
+        # Bound to another version of its agent.
+        ("queued", "adopt"): "queued",
+        ("waiting", "adopt"): "queued",
         ("queued", "expire"): "failed",
         ("running", "expire"): "failed",
         ("waiting", "expire"): "failed",

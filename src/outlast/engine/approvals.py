@@ -45,7 +45,7 @@ from outlast.engine.signature import Signature
 from outlast.engine.wording import event, text_of
 from outlast.errors import ApprovalDenied, ApprovalExpired, InvalidRequest
 from outlast.store.approving import ApprovalRow, Rules
-from outlast.store.records import AskApproval, Consent, ExpireApproval
+from outlast.store.records import AskApproval, Consent, ExpireApproval, RecordOperation
 
 UNASKED_S = (1.0, 2.0, 5.0, 15.0, 60.0)
 """How often policy that could not be asked is asked again."""
@@ -88,6 +88,7 @@ async def consent(run: Run, operation: Operation) -> Consent | HeldBack | None:
             code=ApprovalDenied.code,
         )
     if judged.verdict == "allow" and judged.by != "person":
+        _close(run, operation, latest)
         return under
     if judged.verdict == "allow" and latest is not None:
         return Consent(
@@ -95,6 +96,23 @@ async def consent(run: Run, operation: Operation) -> Consent | HeldBack | None:
         )
     assert judged.ask is not None
     return await _question(run, operation, judged.ask, latest)
+
+
+def _close(run: Run, operation: Operation, latest: ApprovalRow | None) -> None:
+    """Take a question back that nobody needs to decide any more."""
+    if latest is not None and latest.state in ("pending", "approved"):
+        run.append(
+            RecordOperation(
+                key=operation.key,
+                position=operation.position,
+                kind=operation.kind,
+                name=operation.tool.name,
+                state="planned",
+                request=operation.request,
+                arguments=operation.text,
+                closes=True,
+            )
+        )
 
 
 # -- what is known -----------------------------------------------------------------------------------------

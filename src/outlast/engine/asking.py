@@ -196,6 +196,7 @@ def _put_on_record(
             arguments=asked.shown,
             result=result,
             error=error,
+            closes=run.has_asked(key),
             events=(event(f"operation.{state}", operation=key, kind="signal", name=NAME),),
         )
     )

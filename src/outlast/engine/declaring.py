@@ -41,6 +41,9 @@ class ToolOptions(TypedDict, total=False):
     undo: the tool that undoes it, as the decorated function or its name; it is given those parameters of this
     one that it has, and this one's ``result`` if it has a parameter of that name.
     provider: a name, the tool's own by default; when one tool of it is told to wait (429), all of them do.
+    gateway: whether all that it sends goes through a gateway (``call.http`` then does so by itself), so that
+    after the loss of a worker nobody can send for it any more once the call's time is over. Raise the version
+    when you turn it on, and let calls under way end first.
     timeout: how long one call may take. retry: delays and caps of attempts.
     """
 
@@ -61,6 +64,7 @@ class ToolOptions(TypedDict, total=False):
     target: Callable[..., Any]
     undo: Callable[..., Any] | str
     provider: str
+    gateway: bool
     timeout: Duration
     retry: Backoff
 
@@ -124,6 +128,7 @@ def tool_spec(function: Callable[..., Any], options: ToolOptions) -> ToolSpec:
         if target is None
         else _beside(signature, target, skip=0, owner=f"target of {what}"),
         undo=options.get("undo"),
+        gateway=options.get("gateway", False),
         timeout_us=microseconds(options.get("timeout", "30s"), what="timeout"),
         retry=options.get("retry", DEFAULT_BACKOFF.get(effect, DEFAULT_BACKOFF["manual"])),
     )

@@ -51,6 +51,7 @@ from outlast.store.contract import BatchRejected
 from outlast.store.records import CommitIntent, Consent, OperationRow
 from outlast.tools.call import ToolCall
 from outlast.tools.classify import of_resend, outcome_of_exception
+from outlast.tools.passing import Pass, WayOut
 
 
 async def call(run: Run, key: str, tool: ToolSpec, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -235,7 +236,7 @@ async def _attempt(run: Run, operation: Operation) -> Outcome | HeldBack:
             # It was not tried, so it does not count.
             series.tries, series.again_at = series.tries - 1, 0
         else:
-            outcome = await _body(run, operation)
+            outcome = await _body(run, operation, None if consent is None else consent.approval)
             if isinstance(outcome, Unknown) and not changes_something(tool.effect):
                 outcome = Failed(kind="not_sent", reason=outcome.reason, retryable=True)
             series.again_at = _again_at(run, operation, outcome)
@@ -322,8 +323,9 @@ async def _intend(run: Run, operation: Operation, consent: Consent | None) -> st
     return None
 
 
-async def _body(run: Run, operation: Operation) -> Outcome:
-    """Call the tool's body under its timeout and say how the call ended."""
+async def _body(run: Run, operation: Operation, approval: int | None) -> Outcome:
+    """Call the tool's body under its timeout and say how the call ended. approval: what its intent
+    consumed."""
     tool = operation.tool
     timeout_s = tool.timeout_us / 1_000_000
     left = run.remaining_s()
@@ -340,6 +342,7 @@ async def _body(run: Run, operation: Operation) -> Outcome:
         traceparent=run.loaded.trace,
         guard=run.guard,
         client=run.host.http_client,
+        way_out=_way_out(run, operation, approval),
     )
     limit = run.host.limits.within(timeout_s)
     task = asyncio.current_task()
@@ -365,6 +368,30 @@ async def _body(run: Run, operation: Operation) -> Outcome:
         operation.usage += tool_call.usage
         run.spending.spend(tool_call.usage)
     return Succeeded(result=result)
+
+
+def _way_out(run: Run, operation: Operation, approval: int | None) -> WayOut | None:
+    """Answer the gateway as this attempt sees it, None where nobody can sign for it."""
+    gateway = run.host.gateway
+    if gateway is None:
+        return None
+
+    def sign(hosts: tuple[str, ...]) -> str:
+        return gateway.sign(
+            Pass(
+                tenant=run.tenant,
+                task=run.task,
+                epoch=run.epoch,
+                key=operation.key,
+                attempt=operation.attempt,
+                decision=operation.decision,
+                approval=approval,
+                hosts=hosts,
+                expires_at=operation.deadline_at or 0,
+            )
+        )
+
+    return WayOut(url=gateway.url, sign=sign, through=operation.tool.gateway)
 
 
 def _classified(error: BaseException, tool_call: ToolCall, *, changes: bool) -> Outcome:

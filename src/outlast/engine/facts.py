@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from outlast.core import values
+from outlast.core import passages, values
 from outlast.core.settle import Late, Open
 from outlast.engine.registry import ToolSpec
 from outlast.store.rows import EvidenceRow
@@ -73,7 +73,18 @@ def gather(
     place: None of an operation that has just lost its worker and had no place yet. evidence: all of it,
     oldest first. may_send: the retry policy allows another attempt, and somebody is there to make it.
     """
-    late, result = _late(evidence, sent.attempt)
+    notes = [
+        passages.Noted(attempt=row.attempt, data=values.decode(row.data))
+        for row in evidence
+        if row.source == passages.SOURCE
+    ]
+    # Of every attempt: that the last one did nothing says nothing of the ones before.
+    seen = passages.seen(notes)
+    if seen == "nothing" and not tool.gateway:
+        # It may have sent something by another way.
+        seen = None
+    acted = passages.seen(passages.of_attempt(notes, sent.attempt)) == "acted"
+    late, result = _late(evidence, sent.attempt, acted=acted)
     return Known(
         facts=Open(
             effect=tool.effect,
@@ -83,25 +94,30 @@ def gather(
             key_window_us=tool.key_window_us,
             visible_within_us=tool.visible_within_us,
             can_find=tool.find is not None,
-            sender_gone=place is not None and place.sender_gone,
+            # A gateway checks attempt, epoch and deadline as it sends. Whoever asks here has ended the
+            # attempt, and absence counts only after its deadline.
+            sender_gone=tool.gateway or (place is not None and place.sender_gone),
             may_send=may_send,
             unusable=0 if place is None else place.unusable,
             late=late,
             must_happen=sent.kind == "compensation",
+            seen=seen,
         ),
         result=result,
         seen=evidence[-1].number if evidence else 0,
     )
 
 
-def _late(evidence: Sequence[EvidenceRow], attempt: int) -> tuple[Late | None, Any]:
-    """Read what an attempt answered late, and its result."""
-    own = [row for row in evidence if row.attempt == attempt]
+def _late(evidence: Sequence[EvidenceRow], attempt: int, *, acted: bool) -> tuple[Late | None, Any]:
+    """Read what an attempt answered late, and its result. acted: a gateway saw it answered as done."""
+    own = [row for row in evidence if row.attempt == attempt and row.source != passages.SOURCE]
     answers = [row for row in own if row.says is not None]
-    if not answers:
-        return None, None
     # How a person or the settler settled it before counts against what was answered otherwise.
     said = {row.says or _field(row, "verdict") for row in own}
+    if acted and "did_not_happen" in said:
+        return "contradictory", None
+    if not answers:
+        return None, None
     if {"happened", "did_not_happen"} <= said:
         return "contradictory", None
     if "did_not_happen" in said:

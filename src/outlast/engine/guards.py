@@ -148,6 +148,7 @@ def _record(
             arguments=operation.text,
             result=result,
             error=error,
+            closes=run.has_asked(operation.key),
             events=(
                 event(kind, operation=operation.key, kind=operation.kind, name=operation.tool.name, **said),
             ),

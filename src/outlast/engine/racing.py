@@ -31,7 +31,7 @@ from typing import Any, Final
 
 from outlast.core import canonical, values
 from outlast.engine import scopes
-from outlast.engine.run import Run
+from outlast.engine.run import Run, Unrecorded
 from outlast.engine.steps import known, recorded
 from outlast.engine.wording import event
 from outlast.errors import InvalidRequest
@@ -90,9 +90,9 @@ async def _race(run: Run, key: str, request: str, branches: tuple[Awaitable[Any]
         scopes.join(race)
         try:
             result = await work
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, Unrecorded):
             raise
-        # Whatever it raises, it is over, and may be first.
+        # Whatever else it raises, it is over, and may be first.
         except BaseException:
             ends(number)
             raise

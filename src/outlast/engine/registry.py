@@ -94,7 +94,8 @@ class ToolSpec:
     timeout_us bounds one call. key_window_us is how long the other side remembers a key, visible_within_us
     how long an effect may take to be found. provider names whose shared waits it honours. policy says whether
     a call may be made, under a version that decisions are bound to; target reads what a call is about. undo:
-    the tool that undoes it, as a function or a name; it may be registered later.
+    the tool that undoes it, as a function or a name; it may be registered later. gateway: all that it
+    sends goes through a gateway.
     """
 
     name: str
@@ -120,6 +121,7 @@ class ToolSpec:
     target: Callable[..., Any] | None = None
     target_signature: Signature | None = None
     undo: Callable[..., Any] | str | None = None
+    gateway: bool = False
 
 
 RESULT: Final = "result"

@@ -35,7 +35,7 @@ from outlast.engine import racing, scopes
 from outlast.engine.context import TaskContext, tool_spec_of
 from outlast.engine.limits import Limits
 from outlast.engine.registry import AgentSpec, Registry
-from outlast.engine.run import CallbackPlace, Host, Interruption, Run, Wait
+from outlast.engine.run import CallbackPlace, Host, Interruption, Run, Unrecorded, Wait
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.waits import CALLBACK
 from outlast.engine.wording import text_of
@@ -74,10 +74,6 @@ class Rehearsed:
     def fits(self) -> bool:
         """Whether the code can take the journal over."""
         return not self.differences and self.failed is None
-
-
-class _Unrecorded(BaseException):
-    """The code has come to what the journal does not hold."""
 
 
 class _Nobody:
@@ -120,11 +116,11 @@ class _Stage:
     def callback(self, tenant: str, task: str, key: str, signed: bool) -> CallbackPlace:
         """Answer where a callback is answered: agents give that away in what they ask for."""
         if self._place_of is None:
-            raise _Unrecorded(key)
+            raise Unrecorded(key)
         return self._place_of(tenant, task, key, signed)
 
     def __getattr__(self, name: str) -> NoReturn:
-        raise _Unrecorded(name)
+        raise Unrecorded(name)
 
 
 class _Rehearsal(Run):
@@ -176,7 +172,7 @@ class _Rehearsal(Run):
         # What the code asks for while it unwinds, it would not ask for in a run.
         if key is not None and key not in self.goes_on_at and not _cut(sys.exc_info()[1]):
             self.goes_on_at.append(key)
-        raise _Unrecorded(key)
+        raise Unrecorded(key)
 
     def not_met(self) -> list[OperationRow]:
         """Answer the ended operations that nobody asked for, but those inside of one that was."""
@@ -195,7 +191,7 @@ def _cut(error: BaseException | None) -> bool:
     """Whether code that handles this unwinds since it was cut."""
     if isinstance(error, BaseExceptionGroup):
         return any(_cut(one) for one in error.exceptions)
-    return isinstance(error, _Unrecorded | asyncio.CancelledError)
+    return isinstance(error, Unrecorded | asyncio.CancelledError)
 
 
 async def rehearse(
@@ -259,7 +255,7 @@ async def _perform(run: _Rehearsal, context: TaskContext) -> tuple[bool, str | N
     try:
         arguments: dict[str, Any] = run.spec.signature.check(values.decode(run.loaded.input))
         await run.spec.function(context, **arguments)
-    except (_Unrecorded, asyncio.CancelledError):
+    except (Unrecorded, asyncio.CancelledError):
         return False, None
     except OutlastError as error:
         return False, str(error)

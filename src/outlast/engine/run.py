@@ -65,6 +65,7 @@ from outlast.store.records import (
     OperationRow,
     TaskRef,
 )
+from outlast.tools.passing import Pass
 
 T = TypeVar("T")
 Interruption = Literal[
@@ -78,6 +79,10 @@ LEAST_S = 0.25
 """What agent code that was cancelled gets after the grace time, to unwind."""
 CALM_TURNS = 16
 """Turns of the loop in which nothing may happen before a task suspends, however short it lingers."""
+
+
+class Unrecorded(BaseException):
+    """A rehearsal has come to what the journal does not hold; the branch goes no further."""
 
 
 class Outpaced(Exception):
@@ -94,6 +99,14 @@ class CallbackPlace:
     secret: str | None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayPlace:
+    """A gateway, and how to sign for it. url: None where the app does not know where it listens."""
+
+    url: str | None
+    sign: Callable[[Pass], str]
+
+
 class Host(Protocol):
     """What a run needs of the worker that runs it."""
 
@@ -106,6 +119,8 @@ class Host(Protocol):
     limits: Limits
     nursery: Any
     """Submits children and reads their ends; see ``children.Nursery``."""
+    gateway: GatewayPlace | None
+    """None where nobody can sign for one."""
     draining: bool
     grace_ends: float | None
     """When the time to let calls end is over, once the worker leaves; by the monotonic clock."""
@@ -347,6 +362,10 @@ class Run:
         if number > self._read:
             self._read = number
             self.approvals = {(row.key, row.number): row for row in rows}
+
+    def has_asked(self, key: str) -> bool:
+        """Answer whether people have been asked about an operation."""
+        return any(of == key for of, _ in self.approvals)
 
     async def wait_for_news(
         self, key: str, wait: Wait, seconds: float | None, *, since: int | None = None

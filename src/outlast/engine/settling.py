@@ -11,7 +11,8 @@ Failure by failure: ``find`` raises, hangs or answers nonsense: that is no evide
 cannot be settled now is put back with the plan and the time of the next question; the task gives up its
 lease, the settler asks, and the task is woken when it is settled.
 
-Not covered: absence of an effect whose sender may still be able to send (a worker that was lost): a person.
+Not covered: absence of an effect whose sender may still be able to send (a worker that was lost, and no
+gateway between): a person.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ async def _carry_out(
         return await _happened(run, operation, known.result if found is None else found.result)
     if decided.action == "did_not_happen":
         # What the attempt itself has declined would be declined again; of what never arrived nobody knows.
-        return await _did_not_happen(run, operation, decided.why, retryable=known.facts.late is None)
+        return await _did_not_happen(run, operation, decided.why, retryable=not known.facts.answered)
     await put_back(run, operation, decided, seen=known.seen, unusable=_unusable(found))
     return WAIT
 

@@ -27,6 +27,7 @@ made from is that task's to undo; so are the effects of children.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -39,12 +40,12 @@ from outlast.core.outcome import Failed, Succeeded
 from outlast.engine import effects, settling
 from outlast.engine.operation import Operation
 from outlast.engine.registry import RESULT, ToolSpec
-from outlast.engine.run import Run
+from outlast.engine.run import Outpaced, Run
 from outlast.engine.series import Series
 from outlast.engine.settling import LeftToAPerson
 from outlast.errors import DeadlineExceeded, InvalidRequest, OperationError
 from outlast.store.records import EndAttempt, OperationRow, RecordOperation
-from outlast.store.rows import EventCursor, EventRow
+from outlast.store.rows import EventCursor, EventRow, OperationFilter
 
 NAME: Final = "undo"
 DECISION: Final = "undo!"
@@ -138,7 +139,7 @@ class Undoing:
         error: dict[str, Any] = values.decode(ending.error or "{}")
         await self._decide(error)
         if run.interruption == "expired":
-            return await self._too_late(ending)
+            return await self._too_late()
         return EndAttempt(
             attempt_end="failed",
             task_state="waiting",
@@ -175,6 +176,13 @@ class Undoing:
 
     async def perform(self) -> EndAttempt:
         """Undo what is there, and answer how the task ends."""
+        try:
+            return await self._perform()
+        except Outpaced as error:
+            self._run.interrupt("outpaced", str(error))
+            raise asyncio.CancelledError from None
+
+    async def _perform(self) -> EndAttempt:
         if self._error is None:
             await self._decide({"code": "cancelled", "message": (await self._history()).reason or ""})
         await self._settle()
@@ -192,8 +200,9 @@ class Undoing:
         """Say in every final ending how far it came; what was cut by the deadline is put before people."""
         if ending.task_state not in ("failed", "cancelled") or self._error is None:
             return ending
-        said = values.decode(ending.error or "{}")
-        return ending if "compensation" in said else await self._too_late(ending)
+        if "compensation" in values.decode(ending.error or "{}"):
+            return ending
+        return await self._too_late()
 
     async def _settle(self) -> None:
         """Settle what is unknown and could be undone, as far as evidence goes."""
@@ -294,7 +303,10 @@ class Undoing:
         run, key = self._run, undo_key(row.key)
         tool = run.host.registry.undo_of(row.name)
         assert tool is not None, "it was looked up before"
-        before = run.rows.get(key)
+        query = OperationFilter(tenant=run.tenant, task=run.task, key=key, limit=1)
+        # From disk: what was begun in this attempt is not among the rows that it was loaded with.
+        found = await run.host.insist(lambda: run.host.store.list_operations(query))
+        before = found[0] if found else None
         if before is not None and before.state not in ("planned", "approved"):
             # It is there already, or over.
             return
@@ -321,18 +333,21 @@ class Undoing:
         await settling.never_sent(run, operation, why)
         await settling.leave_to_a_person(run, operation, why)
 
-    async def _too_late(self, ending: EndAttempt) -> EndAttempt:
-        """Put what was not come to before people, and say so in the ending."""
-        if not self._ahead:
-            self._undone, self._left = [], []
+    async def _too_late(self) -> EndAttempt:
+        """Put what was not come to before people, and answer the ending that says so."""
+        self._undone, self._left = [], []
+        try:
             await self._look()
-        for row in self._ahead:
-            before = self._run.rows.get(undo_key(row.key))
-            if before is not None and before.kind == "compensation" and before.state == "succeeded":
-                self._undone.append(row.key)
-                continue
-            await self._leave(row, TOO_LATE)
-            self._left.append(row.key)
+            for row in self._ahead:
+                before = self._run.rows.get(undo_key(row.key))
+                if before is not None and before.kind == "compensation" and before.state == "succeeded":
+                    self._undone.append(row.key)
+                    continue
+                await self._leave(row, TOO_LATE)
+                self._left.append(row.key)
+        except Outpaced:
+            # The ledger moved on in this very moment; whoever is next looks again.
+            return EndAttempt(attempt_end="released", task_state="queued", facts=self._run.facts)
         self._ahead = []
         return await self._ending()
 

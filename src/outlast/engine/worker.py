@@ -37,7 +37,7 @@ from outlast.engine.journal import Journal
 from outlast.engine.limits import Limits
 from outlast.engine.processes import Processes
 from outlast.engine.registry import Registry
-from outlast.engine.run import CallbackPlace, Run
+from outlast.engine.run import CallbackPlace, GatewayPlace, Run
 from outlast.engine.session import Session
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import ConfigurationError, StoreUnavailable
@@ -62,6 +62,9 @@ CUT_S = 5.0
 class Worker:
     """Run tasks of a registry's agents from a store."""
 
+    attempt_of: type[Run] = Run
+    """What runs a claimed task."""
+
     def __init__(
         self,
         registry: Registry,
@@ -69,6 +72,7 @@ class Worker:
         settings: WorkerSettings | None = None,
         *,
         callback: Callable[[str, str, str, bool], CallbackPlace] | None = None,
+        gateway: GatewayPlace | None = None,
     ) -> None:
         registry.check()
         self.settings = settings or WorkerSettings()
@@ -86,6 +90,7 @@ class Worker:
         self.limits = Limits()
         self.nursery = Nursery(self)
         self.processes = Processes(self.settings.processes)
+        self.gateway = gateway
         self._callback = callback
         self._warned: set[str] = set()
         self._strays = 0
@@ -213,6 +218,17 @@ class Worker:
             if not run.active:
                 run.interrupt("drained", "the worker is stopping")
 
+    def duties(self) -> list[Coroutine[Any, Any, Any]]:
+        """Answer what is done beside claiming, for as long as the worker serves."""
+        return [
+            self.session.keep(),
+            sweeper.keep_sweeping(self.store, self.settings),
+            Settler(self).keep(),
+            Hearing(self).keep(),
+            keep_delivering(self.store, self.settings),
+            schedules.keep_firing(self.store, self.settings),
+        ]
+
     async def run(self) -> None:
         """Serve until ``stop``; returns when every lease is given back or its grace time is over."""
         pools = self.settings.pools
@@ -229,12 +245,7 @@ class Worker:
             await self._first(opening, self._stopping.wait())
             if self._stopping.is_set():
                 return
-            duties.append(asyncio.create_task(self.session.keep()))
-            duties.append(asyncio.create_task(sweeper.keep_sweeping(self.store, self.settings)))
-            duties.append(asyncio.create_task(Settler(self).keep()))
-            duties.append(asyncio.create_task(Hearing(self).keep()))
-            duties.append(asyncio.create_task(keep_delivering(self.store, self.settings)))
-            duties.append(asyncio.create_task(schedules.keep_firing(self.store, self.settings)))
+            duties += [asyncio.create_task(duty) for duty in self.duties()]
             claiming = asyncio.create_task(self._claim(pools, serves))
             duties.append(claiming)
             done, _ = await asyncio.wait({*duties, journal}, return_when=asyncio.FIRST_COMPLETED)
@@ -340,7 +351,7 @@ class Worker:
 
     def _start(self, session: str, claimed: Claimed, loaded: Loaded) -> None:
         spec = self.registry.agents[claimed.agent, claimed.version]
-        run = Run(self, claimed, loaded, spec)
+        run = self.attempt_of(self, claimed, loaded, spec)
         run.session_id = session
         probes.reach("worker.loaded")
         undoing.prepare(run)

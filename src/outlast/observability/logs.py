@@ -18,7 +18,7 @@ import structlog
 from outlast import telemetry
 from outlast.core.masking import mask_passwords
 
-QUIET: Final = frozenset({telemetry.BatchFlushed, telemetry.TasksClaimed})
+QUIET: Final = frozenset({telemetry.BatchFlushed, telemetry.GatewayPassed, telemetry.TasksClaimed})
 """Records that come many times a second; logged at level debug."""
 WARNINGS: Final = frozenset({telemetry.StoreAway, telemetry.SessionLost, telemetry.Warned})
 

@@ -80,6 +80,10 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "session_taken": (409, "Another task holds the outside session"),
     "approval_denied": (409, "Policy or a person said no"),
     "approval_expired": (409, "Nobody decided in time"),
+    "call_pending": (409, "The call is not over"),
+    "unsettled": (409, "Nobody knows yet whether it happened"),
+    "approval_pending": (409, "Nobody has decided yet"),
+    "call_held": (409, "The call is held back"),
     "wait_timeout": (409, "It did not come in time"),
     "budget_exceeded": (409, "The task has spent what it may"),
     "child_failed": (409, "The child task failed"),
@@ -105,6 +109,7 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "unavailable": (503, "Try again later"),
     "store_unavailable": (503, "The database cannot be reached"),
     "busy": (503, "A twin of this request is still open"),
+    "scope_busy": (503, "Somebody else is in the scope"),
     "stream_overrun": (503, "The stream was not read fast enough"),
     "stopping": (503, "The service is stopping"),
 }

@@ -34,6 +34,7 @@ from outlast.store.changing import (
     Retry,
     VersionRow,
 )
+from outlast.store.passing import Passage
 from outlast.store.posting import (
     Cancel,
     CancelReply,
@@ -220,6 +221,16 @@ class Store(Protocol):
         is reopened."""
         ...
 
+    async def admit(self, notes: Sequence[Evidence], *, now: int | None = None) -> list[Passage | None]:
+        """Append evidence of requests that are about to leave, and answer what decides on each, in order.
+
+        Lock, then look: the evidence is there before the look, and what is answered stands under the head's
+        lock, so that whoever takes an operation's next turn sees either the request in its evidence, or the
+        request sees the turn. None, and nothing written, where there is no such operation. What a note says
+        of its operation is for ``note``.
+        """
+        ...
+
     async def claim_open(self, request: OpenRequest, *, now: int | None = None) -> list[OpenItem]:
         """Take unknown operations that are due to be looked at and that nobody works on, and their next turn.
 
@@ -386,6 +397,13 @@ class Store(Protocol):
 
     async def read_evidence(self, tenant: str, task: str, key: str) -> list[EvidenceRow]:
         """Read an operation's evidence, oldest first."""
+        ...
+
+    async def read_passage(
+        self, tenant: str, task: str, key: str, *, now: int | None = None
+    ) -> Passage | None:
+        """Read, in one statement, what decides whether a request of an operation may leave; None where there
+        is no such operation. ``now`` stands for the clock's reading in the answer."""
         ...
 
     async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:

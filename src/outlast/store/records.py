@@ -270,7 +270,8 @@ class RecordOperation:
     state: ``succeeded``, ``failed``, or ``running`` for a timer, or ``planned`` for a call put on record
     before its intent. due_in_us / due_at: when a timer, or the time limit of a wait, is due, relative to the
     database's now, or absolute; the store writes ``due_at``. takes: numbers of the inbox rows that this
-    record consumes. Replaces an entry under the same key only if that one is not final. Accepted whenever the
+    record consumes. closes: questions to people about it that are open are withdrawn, answers to questions
+    stay. Replaces an entry under the same key only if that one is not final. Accepted whenever the
     epoch matches.
     """
 
@@ -286,6 +287,7 @@ class RecordOperation:
     due_in_us: int | None = None
     due_at: int | None = None
     takes: tuple[int, ...] = ()
+    closes: bool = False
     events: tuple[NewEvent, ...] = ()
 
 

@@ -14,6 +14,9 @@ so that whoever started the process can wait for it. A mark says that the signal
 process has stopped or ended is the operating system's to say.
 
 The signal goes to the calling thread, so that not one more instruction of it runs; it acts on all threads.
+Before a freeze that thread stands still for a moment, in which other threads end what they were given: on
+SQLite a process that is frozen inside a write transaction stops every other writer of the file, and that is
+not what a freeze at a point is to show.
 """
 
 from __future__ import annotations
@@ -22,9 +25,10 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Final, Literal, get_args
 
 from outlast import probes
 from outlast.errors import ConfigurationError
@@ -33,6 +37,8 @@ __all__ = ["MARK", "PROBE", "Action", "Trigger", "install_from_env", "parse", "s
 
 PROBE = "OUTLAST_PROBE"
 MARK = "OUTLAST_PROBE_MARK"
+REST_S: Final = 0.2
+"""How long other threads have before a freeze to end what they were given."""
 
 Action = Literal["kill", "freeze", "mark"]
 
@@ -104,6 +110,7 @@ class _Hook:
         if trigger.action == "kill":
             _to_self(signal.SIGKILL)
         elif trigger.action == "freeze":
+            time.sleep(REST_S)
             _to_self(signal.SIGSTOP)
 
 

@@ -7,26 +7,31 @@ Before every send: the guard of the worker (which raises ``LeaseLost`` or ``Dead
 process may not send any more), then the mark that the call has begun, then the bytes. The guard is asked when
 the connection stands, so that a slow look-up of a name does not come between the check and the send.
 
+Code that is not ours, in a sandbox or in another process, sends through a gateway, with a token that
+``gateway_token`` makes; see ``outlast.gateway``.
+
 Not covered. A process that is frozen between the guard and the bytes.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from outlast import clock, probes
+from outlast.core import destinations
 from outlast.core.budget import Usage, read_cost, read_count
 from outlast.core.outcome import Unknown
-from outlast.errors import DeadlineExceeded
+from outlast.errors import ConfigurationError, DeadlineExceeded
 from outlast.tools.classify import outcome_of_exception
 from outlast.tools.http import HttpCall
 from outlast.tools.verdicts import in_block
 
 if TYPE_CHECKING:
     from outlast.tools.client import ToolClient
+    from outlast.tools.passing import WayOut
 
 __all__ = ["ToolCall"]
 
@@ -49,11 +54,12 @@ class ToolCall:
         guard: Raises when this process may not send any more.
         traceparent: W3C Trace Context of the call, None without a trace.
         query: Whether this asks about an operation instead of doing it; nothing counts as begun then.
+        way_out: The gateway, where the app can sign for one.
     """
 
     __slots__ = (
-        "_began", "_client", "_guard", "_http", "_open", "_usage",
-        "attempt", "deadline", "epoch", "idempotency_key", "query", "task", "tenant", "traceparent",
+        "_began", "_client", "_guard", "_http", "_open", "_usage", "attempt", "deadline", "epoch",
+        "idempotency_key", "query", "task", "tenant", "traceparent", "way_out",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +75,7 @@ class ToolCall:
         guard: Callable[[], None] = _allow,
         traceparent: str | None = None,
         query: bool = False,
+        way_out: WayOut | None = None,
     ) -> None:
         self.idempotency_key = idempotency_key
         self.task = task
@@ -78,6 +85,7 @@ class ToolCall:
         self.deadline = deadline
         self.traceparent = traceparent
         self.query = query
+        self.way_out = way_out
         self._client = client
         self._guard = guard
         self._http: HttpCall | None = None
@@ -119,6 +127,31 @@ class ToolCall:
     def remaining(self) -> float:
         """Answer the seconds until the deadline, 0 when it is over."""
         return max(0.0, self.deadline - clock.monotonic())
+
+    @property
+    def gateway_url(self) -> str | None:
+        """Answer where the gateway listens, None where the app does not know."""
+        return None if self.way_out is None else self.way_out.url
+
+    def gateway_token(self, hosts: Sequence[str]) -> str:
+        """Make a token for code that sends on this call's behalf through the gateway.
+
+        hosts: where it may go, each ``[scheme://]host[:port][/path]``; the gateway has a list of its own, and
+        both have to allow a request. The token is good for this attempt, until the call's deadline, and for
+        as long as the task is held by this worker. From now on something may have left at any moment, so what
+        the body raises without a verdict of its own is unknown. Raises LeaseLost, DeadlineExceeded, and
+        ConfigurationError without a secret, without hosts, or in a look-up (``find``).
+        """
+        if self.query:
+            raise ConfigurationError("a look-up sends nothing on a call's behalf, and gets no token")
+        if isinstance(hosts, str) or not hosts:
+            raise ConfigurationError("hosts is a list of where requests may go, and has at least one entry")
+        destinations.read_rules(hosts)
+        if self.way_out is None:
+            raise ConfigurationError("there is nobody to sign a token: run the call by app.worker()")
+        token = self.way_out.sign(tuple(hosts))
+        self.leave(token, began=True, acts=True)
+        return token
 
     @asynccontextmanager
     async def sending(self) -> AsyncIterator[None]:

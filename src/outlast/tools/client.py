@@ -11,7 +11,7 @@ from typing import Final
 
 import httpx2
 
-__all__ = ["ToolClient", "make_client", "unlogged"]
+__all__ = ["ToolClient", "make_client", "silence", "unlogged"]
 
 # Their lines hold whole URLs and headers, so secrets. What is worth telling is in our telemetry.
 _LOGGERS: Final = (
@@ -29,6 +29,12 @@ class _Silencer(logging.Filter):
 
 
 _silencer: Final = _Silencer()
+
+
+def silence() -> None:
+    """Make ``unlogged`` work in this process; idempotent."""
+    for name in _LOGGERS:
+        logging.getLogger(name).addFilter(_silencer)
 
 
 @contextmanager
@@ -70,8 +76,7 @@ def make_client(
     certificates from the environment. No retries, no redirects, no cookies: one tenant's must not travel with
     another's calls.
     """
-    for name in _LOGGERS:
-        logging.getLogger(name).addFilter(_silencer)
+    silence()
     if transport is not None and not isinstance(transport, httpx2.AsyncHTTPTransport):
         transport = _Announcing(transport)
     return ToolClient(

@@ -20,6 +20,10 @@ Several requests in one call. A failure of a later one does not mean that nothin
 request that may act went out, the call is *unknown* unless the tool says otherwise. Give each its ``part``,
 which becomes a part of its key: one key may not stand for two requests.
 
+Through a gateway. A tool declared with ``gateway=True`` sends everything to the gateway, with a token for
+this very request; the gateway checks again as it sends. What it refuses was not sent. Redirects come back as
+they are, since only the gateway knows where a request may go.
+
 Not covered. Services that act on GET; say ``changes=True`` for those.
 """
 
@@ -34,9 +38,10 @@ import httpx2
 
 from outlast import clock, probes
 from outlast.core.outcome import Failed, Unknown
-from outlast.errors import DeadlineExceeded, LeaseLost
+from outlast.errors import ConfigurationError, DeadlineExceeded, LeaseLost
 from outlast.tools.classify import classify_exception, classify_response, describe, failed_answer
 from outlast.tools.client import ToolClient, make_client, unlogged
+from outlast.tools.passing import TOKEN_HEADER, refused_by_gateway, through
 from outlast.tools.verdicts import verdict
 
 if TYPE_CHECKING:
@@ -159,12 +164,15 @@ class HttpCall:
         what = method
         said: Failed | Unknown | None
         response = None
+        by_gateway = call.way_out is not None and call.way_out.through and not call.query
         try:
             request = self._build(method, url, options, watch, seconds)
             what = describe(method, request.url)
+            if by_gateway:
+                self._divert(request)
             async with asyncio.timeout(seconds):
                 response, whole = await self._exchange(
-                    request, options, follow=method in _SAFE and not changes
+                    request, options, follow=method in _SAFE and not changes and not by_gateway
                 )
         except (LeaseLost, DeadlineExceeded):
             raise
@@ -174,7 +182,11 @@ class HttpCall:
                 raise
         else:
             probes.reach("http.after_answer")
-            said = _of_answer(response, options, what)
+            said = refused_by_gateway(response, _code(response), what) if by_gateway else None
+            if said is not None:
+                raises = True
+            else:
+                said = _of_answer(response, options, what)
             if not whole and (said is None or not raises):
                 said = Unknown(reason=f"{what}: the answer is too large", clue=f"HTTP {response.status_code}")
                 raises = True
@@ -221,6 +233,19 @@ class HttpCall:
             extensions={"trace": watch},
         )
 
+    def _divert(self, request: httpx2.Request) -> None:
+        """Send a request to the gateway instead, with a token for where it was going."""
+        way_out = self._call.way_out
+        assert way_out is not None
+        if way_out.url is None:
+            raise ConfigurationError("this tool goes through a gateway: set OUTLAST_GATEWAY_URL")
+        url = request.url
+        if url.scheme not in ("http", "https"):
+            raise httpx2.UnsupportedProtocol("the URL has a scheme that is not HTTP")
+        request.headers[TOKEN_HEADER] = way_out.sign((f"{url.scheme}://{url.netloc.decode('ascii')}/",))
+        request.url = through(way_out.url, url)
+        request.headers["Host"] = request.url.netloc.decode("ascii")
+
     async def _exchange(
         self, request: httpx2.Request, options: Options, *, follow: bool
     ) -> tuple[httpx2.Response, bool]:
@@ -264,6 +289,15 @@ async def _read(streamed: httpx2.Response, max_bytes: int) -> tuple[bytes, bool]
     finally:
         await streamed.aclose()
     return bytes(body), True
+
+
+def _code(response: httpx2.Response) -> str:
+    """Answer the code of a gateway's own answer, a problem document; empty where there is none."""
+    try:
+        code = response.json().get("code")
+    except (ValueError, AttributeError):
+        return ""
+    return code if isinstance(code, str) else ""
 
 
 def _same_origin(one: httpx2.URL, other: httpx2.URL) -> bool:

@@ -176,6 +176,7 @@ async def deadline_ignored(scene: Scene, cell: str) -> Played:
     input = {"invoice": invoice_of(cell), "over_s": 3.0}
     task = await scene.submit("stubborn", input, deadline=8.0)
     await scene.recorder.wait_for(method="POST", key=f"{task}:act-1", ended=True, timeout=40.0)
+    scene.restart.in_time(cell)
     view = await scene.end(task)
     return Played(
         cell=cell,

@@ -20,8 +20,8 @@ __all__ = [
     "too_large_to_show",
 ]
 
-_LASTS_S = 6.0
-_AROUND_S = (-4.0, -1.0, -0.5, *(-0.04 + 0.01 * step for step in range(9)), 0.3)
+_LASTS_S = 5.0
+_AROUND_S = (-3.5, -1.0, -0.5, *(-0.04 + 0.01 * step for step in range(9)), 0.3)
 """When people decide, seconds from the expiry by the database's clock."""
 
 
@@ -114,6 +114,7 @@ async def at_the_expiry(scene: Scene, cell: str) -> Played:
             return error.state
 
     answers = await asyncio.gather(*(one(*pair) for pair in zip(tasks, _AROUND_S, strict=True)))
+    scene.restart.in_time(cell)
     told = [(await scene.told(task))[0] for task in tasks]
     last = [(await scene.approvals(task))[-1] for task in tasks]
     used = [one for one in last if one.state == "used"]
@@ -151,6 +152,7 @@ async def approved_too_late(scene: Scene, cell: str) -> Played:
     task = await scene.call(cell, "file_late", lasts_s=_LASTS_S)
     (asked,) = await scene.asked(task, suspended=False)
     decided = await scene.decide(asked)
+    scene.restart.in_time(cell)
     await scene.reached(task, "approval.expired")
     await scene.app.pauses.clear("tool:file_late", reason="drill", by=BOSS)
     (told,) = await scene.told(task)

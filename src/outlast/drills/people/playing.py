@@ -1,7 +1,8 @@
 """Setting the stage of the drill, and playing all cells on it, at once where they are independent.
 
-Three acts: some cells are brought to where they wait for people, and every worker is killed; then the next
-workers begin, and the others are played beside them; then everything is stopped, and judged.
+Acts: some cells are brought to where they wait for people, and every worker is killed; then the next workers
+begin, and the others are played beside them, those that start processes when those in a hurry are done; then
+everything is stopped, and judged.
 """
 
 from __future__ import annotations
@@ -54,7 +55,10 @@ async def play(
             app=app,
             recorder=recorder,
             fleet=fleet,
-            restart=Restart([group[0].fault for group in groups if group[0].when == "restart"]),
+            restart=Restart(
+                [group[0].fault for group in groups if group[0].when == "restart"],
+                [group[0].fault for group in groups if group[0].when == "hurried"],
+            ),
             chance=chance,
             environ={
                 "OUTLAST_DATABASE_URL": store.url,
@@ -87,6 +91,8 @@ async def _play(scene: Scene, groups: Sequence[list[Cell]]) -> dict[str, Played]
         try:
             if cell.when != "restart":
                 await scene.restart.back()
+            if cell.when in ("own", "doomed"):
+                await scene.restart.calm()
             found = await cell.play(scene, cell.fault)
             played.update({each.cell: each for each in (found if isinstance(found, list) else [found])})
         except FAULTS_OF_PLAY as error:

@@ -18,15 +18,16 @@ from outlast.drills.running import Right, fits
 __all__ = ["CELLS", "CHECKERS", "Cell", "Play", "Right", "chosen", "in_groups"]
 
 Play = Callable[[Scene, str], Awaitable[Played | list[Played]]]
-When = Literal["restart", "after", "doomed"]
+When = Literal["restart", "after", "hurried", "own", "doomed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
     """A row of the table.
 
-    what: is done. why: the table says so. when: it goes through the restart of everything; is played
-    after it; or has a worker of its own that dies or freezes. Rows with one play are played together.
+    what: is done. why: the table says so. when: it goes through the ``restart`` of everything; is played
+    ``after`` it; has to be in time then (``hurried``); starts processes of its ``own``, when nobody is in a
+    hurry; or a worker that is ``doomed`` to die or freeze. Rows with one play are played together.
     """
 
     family: str
@@ -116,7 +117,7 @@ CELLS: Final[tuple[Cell, ...]] = (
         "approval",
         "fifty_decisions",
         racing.fifty_decisions,
-        "after",
+        "own",
         "- succeeded",
         "fifty people decide at once, by API, link and library, and half of the API processes are killed",
         "one compare-and-set decides; everybody else is told by whom",
@@ -125,7 +126,7 @@ CELLS: Final[tuple[Cell, ...]] = (
         "approval",
         "at_the_expiry",
         deciding.at_the_expiry,
-        "after",
+        "hurried",
         "- succeeded",
         "people decide within milliseconds of the expiry",
         "the database's clock says what was in time, for the decision as for its use",
@@ -134,7 +135,7 @@ CELLS: Final[tuple[Cell, ...]] = (
         "approval",
         "approved_too_late",
         deciding.approved_too_late,
-        "after",
+        "hurried",
         "0/0 succeeded",
         "agreed to in time, but the call cannot be made before that time is over",
         "a decision that was not used in time is void",
@@ -207,7 +208,7 @@ CELLS: Final[tuple[Cell, ...]] = (
         "approval",
         "decision_at_the_brink",
         freezing.at_the_brink,
-        "after",
+        "own",
         "1/1 succeeded",
         "the decision comes in the very moment in which the task suspends",
         "a suspension that has not seen a fact becomes a wake-up",
@@ -254,7 +255,7 @@ CELLS: Final[tuple[Cell, ...]] = (
         "wait",
         "signal_at_the_brink",
         freezing.at_the_brink,
-        "after",
+        "own",
         "0/0 succeeded",
         "the signal comes in the very moment in which the task suspends",
         "a suspension that has not seen a fact becomes a wake-up",
@@ -290,7 +291,7 @@ CELLS: Final[tuple[Cell, ...]] = (
         "wait",
         "child_at_the_brink",
         freezing.at_the_brink,
-        "after",
+        "own",
         "0/0 succeeded",
         "the child ends in the very moment in which its parent suspends",
         "a suspension that has not seen a fact becomes a wake-up",
@@ -308,7 +309,7 @@ CELLS: Final[tuple[Cell, ...]] = (
         "wait",
         "wrong_clock",
         clocks.wrong_clock,
-        "after",
+        "own",
         "0/0 succeeded",
         "a worker's clock is an hour ahead, then an hour behind, with every kind of time limit in use",
         "all that is stored is decided by the database's clock",
@@ -363,7 +364,7 @@ CELLS: Final[tuple[Cell, ...]] = (
         "cancel",
         "process_step",
         cancelling.process_step,
-        "after",
+        "own",
         "0/0 cancelled",
         "a step computes in a process of its own and never looks up",
         "its process is killed, and the call that would follow is never made",
@@ -372,7 +373,7 @@ CELLS: Final[tuple[Cell, ...]] = (
         "cancel",
         "deadline_ignored",
         cancelling.deadline_ignored,
-        "after",
+        "hurried",
         "1/1 failed",
         "the task's time is over, and its agent swallows every cancellation and calls again",
         "the task ends on time, and nothing that its code does later begins a call",

@@ -145,7 +145,7 @@ class Settler:
                     turn=operation.turn,
                     result=values.encode(result) if verdict == "happened" else None,
                     # An attempt that has answered is not under way any more, whatever its deadline.
-                    forced=known.facts.late is not None,
+                    forced=known.facts.answered,
                 )
             ]
         )

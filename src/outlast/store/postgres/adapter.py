@@ -29,13 +29,14 @@ from outlast import clock
 from outlast.errors import StoreUnavailable
 from outlast.store import statements
 from outlast.store.approving import ApprovalRow
+from outlast.store.passing import PASSED_BOUND, Passage
 from outlast.store.postgres import batches, connections, schema
 from outlast.store.postgres.changing import Changing
 from outlast.store.postgres.connections import Address, Line
 from outlast.store.postgres.people import approval_of
 from outlast.store.postgres.scheduling import Scheduling
 from outlast.store.postgres.submitting import Submitting
-from outlast.store.postgres.views import operation_of
+from outlast.store.postgres.views import operation_of, passage_of
 from outlast.store.reconciling import OpenItem, OpenRequest, Pause, Postponement
 from outlast.store.records import (
     Batch,
@@ -329,7 +330,18 @@ class PostgresStore(Changing):
                 strict=True,
             )
             await self._rows(self._control_line, "note", *columns, now)
-            self._hint("events")
+            if any(one.says is not None for one in evidence):
+                # Only what says something can contradict, and be told.
+                self._hint("events")
+
+    async def admit(self, notes: Sequence[Evidence], *, now: int | None = None) -> list[Passage | None]:
+        """Note requests that are about to leave, and read what decides on each under its head's lock."""
+        if not notes:
+            return []
+        columns = zip(*((n.tenant, n.task, n.key, n.attempt, n.source, n.data) for n in notes), strict=True)
+        rows = await self._rows(self._control_line, "admit", *columns, now, PASSED_BOUND)
+        found = {row["item"]: passage_of(row) for row in rows}
+        return [found.get(item) for item in range(1, len(notes) + 1)]
 
     async def claim_open(self, request: OpenRequest, *, now: int | None = None) -> list[OpenItem]:
         """Take unknown operations that are due and that nobody works on; fenced by the heads' locks."""

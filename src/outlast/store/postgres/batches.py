@@ -108,6 +108,10 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                             entry.due_in_us, entry.due_at,
                         )
                     )  # fmt: skip
+                    if entry.closes:
+                        rare.setdefault("closes", []).append(
+                            {"place": place, "wave": wave, "tenant": tenant, "task": task, "key": entry.key}
+                        )
                     for number in entry.takes:
                         rare.setdefault("takes", []).append(
                             {

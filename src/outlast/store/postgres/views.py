@@ -8,6 +8,7 @@ from typing import Any
 import asyncpg
 
 from outlast.core import ids
+from outlast.store.passing import PASSED_BOUND, Passage, PassageNote
 from outlast.store.postgres import failures
 from outlast.store.postgres.connections import VIEW, Address, Lines
 from outlast.store.postgres.scheduling import schedule_of
@@ -100,6 +101,13 @@ class Views:
         rows = await self._view("read_evidence", tenant, task, key)
         return [EvidenceRow(**dict(row)) for row in rows]
 
+    async def read_passage(
+        self, tenant: str, task: str, key: str, *, now: int | None = None
+    ) -> Passage | None:
+        """Read what decides whether a request of an operation may leave, None without such an operation."""
+        rows = await self._view("read_passage", tenant, task, key, now, PASSED_BOUND)
+        return passage_of(rows[0]) if rows else None
+
     async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:
         """Read an operation's place in the reconciliation queue, None when it is not in it."""
         rows = await self._view("read_open", tenant, task, key)
@@ -191,6 +199,14 @@ def operation_of(row: asyncpg.Record) -> OperationRow:
         idempotency_key=row["idempotency_key"],
         usage=row["usage"],
     )
+
+
+def passage_of(row: asyncpg.Record) -> Passage:
+    """Make a passage's record of a row that has its columns."""
+    columns = dict(row)
+    columns.pop("item", None)
+    notes = zip(columns.pop("attempts") or (), columns.pop("data") or (), strict=True)
+    return Passage(**columns, notes=tuple(PassageNote(attempt=attempt, data=data) for attempt, data in notes))
 
 
 def _task_of(row: asyncpg.Record) -> TaskRow:

@@ -35,6 +35,7 @@ from outlast.store.changing import (
     Retry,
     VersionRow,
 )
+from outlast.store.passing import Passage
 from outlast.store.posting import (
     Cancel,
     CancelReply,
@@ -106,6 +107,7 @@ from outlast.store.sqlite import (
     keys,
     outbox,
     outside,
+    passing,
     posting,
     reconciling,
     rules,
@@ -313,6 +315,10 @@ class SqliteStore:
         """Append evidence; see ``Store.note``."""
         await self._desk().write(lambda tx: settling.note(tx, evidence, now))
 
+    async def admit(self, notes: Sequence[Evidence], *, now: int | None = None) -> list[Passage | None]:
+        """Note requests that are about to leave; see ``Store.admit``."""
+        return await self._desk().write(lambda tx: passing.admit(tx, notes, now))
+
     async def claim_open(self, request: OpenRequest, *, now: int | None = None) -> list[OpenItem]:
         """Take unknown operations that are due; see ``Store.claim_open``."""
         return await self._desk().write(
@@ -447,6 +453,12 @@ class SqliteStore:
     async def read_evidence(self, tenant: str, task: str, key: str) -> list[EvidenceRow]:
         """Read evidence; see ``Store.read_evidence``."""
         return await self._desk().read(lambda tx: views.read_evidence(tx, tenant, task, key))
+
+    async def read_passage(
+        self, tenant: str, task: str, key: str, *, now: int | None = None
+    ) -> Passage | None:
+        """Read what decides whether a request may leave; see ``Store.read_passage``."""
+        return await self._desk().read(lambda tx: passing.read_passage(tx, tenant, task, key, now))
 
     async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:
         """Read a place in the reconciliation queue; see ``Store.read_open``."""

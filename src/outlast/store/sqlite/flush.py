@@ -135,6 +135,8 @@ def _record_operation(tx: Transaction, head: Head, entry: RecordOperation) -> st
     if entry.takes and recorded:
         tx.run_many("take_inbox", [(entry.key, head.tenant, head.task, number) for number in entry.takes])
     head.say(entry.events)
+    if entry.closes:
+        head.withdraw_approvals(entry.key, epoch=head.epoch)
     return None
 
 

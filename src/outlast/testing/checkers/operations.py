@@ -108,9 +108,11 @@ def settlements_are_counted(seen: Evidence) -> Iterator[str]:
     settled = Counter(
         (row["tenant"], row["name"], "happened" if row["state"] == "succeeded" else "did_not_happen")
         for row in seen.rows("operations")
-        # What a fork has in its prefix was settled, and counted, in the task that it was made from.
-        if row["kind"] == "tool" and row["epoch"] > 0
-        if row["settled_by"] and row["state"] in ("succeeded", "failed")
+        # What a fork has copied, and no lease has written since, was counted where it was settled.
+        if row["kind"] in ("tool", "compensation")
+        and row["epoch"]
+        and row["settled_by"]
+        and row["state"] in ("succeeded", "failed")
     )
     for (tenant, tool, verdict), count in sorted(settled.items()):
         there = counted.get((tenant, tool), {}).get(verdict, 0)

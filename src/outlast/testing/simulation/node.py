@@ -48,6 +48,7 @@ from outlast.store.changing import (
     VersionRow,
 )
 from outlast.store.contract import Store, Wakes
+from outlast.store.passing import Passage
 from outlast.store.posting import (
     Cancel,
     CancelReply,
@@ -321,6 +322,9 @@ class NodeStore:
     async def note(self, evidence: Sequence[Evidence], *, now: int | None = None) -> None:
         await self._carry("note", lambda store: store.note(evidence, now=now))
 
+    async def admit(self, notes: Sequence[Evidence], *, now: int | None = None) -> list[Passage | None]:
+        return await self._carry("admit", lambda store: store.admit(notes, now=now))
+
     async def claim_open(self, request: OpenRequest, *, now: int | None = None) -> list[OpenItem]:
         return await self._carry("claim_open", lambda store: store.claim_open(request, now=now))
 
@@ -404,6 +408,11 @@ class NodeStore:
 
     async def read_evidence(self, tenant: str, task: str, key: str) -> list[EvidenceRow]:
         return await self._carry("read_evidence", lambda store: store.read_evidence(tenant, task, key))
+
+    async def read_passage(
+        self, tenant: str, task: str, key: str, *, now: int | None = None
+    ) -> Passage | None:
+        return await self._carry("read_passage", lambda store: store.read_passage(tenant, task, key, now=now))
 
     async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:
         return await self._carry("read_open", lambda store: store.read_open(tenant, task, key))

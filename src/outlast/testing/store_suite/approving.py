@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from outlast.store.approving import ApprovalFilter, ApprovalRow
-from outlast.store.records import Claimed, ExpireApproval
+from outlast.store.records import Claimed, ExpireApproval, RecordOperation
 from outlast.testing.store_suite.deciding import decided_as, nothing_decides
 from outlast.testing.store_suite.posting import session_of
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene, changed
@@ -149,6 +149,51 @@ class TestAskApproval:
         was = await scene.approval(claimed, old.key)
         await scene.write(claimed, scene.ask(old.key, number=2))
         assert await scene.approval(claimed, old.key) == was
+
+    @pytest.mark.parametrize("state", ["planned", "failed"])
+    async def test_is_withdrawn_by_a_record_that_closes_it(self, scene: Scene, state: Any) -> None:
+        claimed = await scene.running()
+        old, other = await scene.asked(claimed), await scene.asked(claimed)
+        row = await scene.operation(claimed, old.key)
+        last = (await scene.task(claimed)).last_event
+        record = RecordOperation(
+            key=old.key,
+            position=row.position,
+            kind="tool",
+            name=old.name,
+            state=state,
+            request=row.request,
+            arguments=row.arguments,
+            closes=True,
+        )
+        await scene.write(claimed, replace(record, closes=False, state="planned"))
+        assert (await scene.approval(claimed, old.key)).state == "pending"
+        await scene.write(claimed, record)
+        assert (await scene.approval(claimed, old.key)).state == "withdrawn"
+        assert (await scene.approval(claimed, other.key)).state == "pending"
+        assert await scene.kinds(claimed, after=last) == ["approval.withdrawn"]
+        await nothing_decides(scene, old, "conflict")
+        # There is nothing left to close.
+        await scene.write(claimed, record)
+        assert await scene.kinds(claimed, after=last) == ["approval.withdrawn"]
+
+    async def test_an_answered_one_is_not_withdrawn(self, scene: Scene) -> None:
+        claimed = await scene.running()
+        question = scene.ask(kind="signal", name="ask", subject="question")
+        asked = await scene.asked(claimed, question)
+        await decided_as(scene, asked, "decided", answer='"yes"')
+        record = RecordOperation(
+            key=question.key,
+            position=question.position,
+            kind="signal",
+            name="ask",
+            state="succeeded",
+            request=question.request,
+            result='"yes"',
+            closes=True,
+        )
+        await scene.write(claimed, record)
+        assert (await scene.approval(claimed, question.key)).state == "approved"
 
     async def test_about_an_unknown_call_leaves_it_unknown(self, scene: Scene) -> None:
         """Before it is sent again: what was sent may still have had its effect."""

@@ -25,10 +25,11 @@ from outlast.store.records import (
     Serves,
     Submission,
 )
+from outlast.testing.store_suite.changing import adoption, retry_of
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene
 
 LATER: dict[str, dict[str, str]] = {
-    "task": {"retry": "the verb that opens the next round"},
+    "task": {},
     "attempt": {},
     "operation": {},
     "approval": {},
@@ -111,6 +112,18 @@ async def _cancel(scene: Scene, record: Submission, claimed: Claimed) -> None:
     await scene.cancel(record)
 
 
+async def _undo(scene: Scene, record: Submission, claimed: Claimed) -> None:
+    await scene.cancel(record, undo=True)
+
+
+async def _retry(scene: Scene, record: Submission, claimed: Claimed) -> None:
+    await scene.store.retry([retry_of(scene, record)], now=scene.now)
+
+
+async def _adopt(scene: Scene, record: Submission, claimed: Claimed) -> None:
+    await scene.store.adopt([await adoption(scene, record, claimed.version)], now=scene.now)
+
+
 TASK_DRIVES: dict[str, Callable[[Scene, Submission, Claimed], Awaitable[None]]] = {
     "claim": _claim,
     "release": _end(lambda scene: scene.release()),
@@ -120,6 +133,9 @@ TASK_DRIVES: dict[str, Callable[[Scene, Submission, Claimed], Awaitable[None]]] 
     "succeed": _end(lambda scene: scene.success()),
     "fail": _end(lambda scene: scene.failure()),
     "cancel": _cancel,
+    "undo": _undo,
+    "retry": _retry,
+    "adopt": _adopt,
     "end_cancelled": _end(lambda scene: scene.failure(attempt_end="cancelled", task_state="cancelled")),
     "expire": _expire,
     "park": _park,
@@ -142,7 +158,8 @@ class TestTaskTransitions:
             assert task == before
             assert await scene.kinds(record, after=before.last_event) == []
         # A cancel of a running task is a mark, and the mark is not the end.
-        assert task.cancelling == ((state, command) == ("running", "cancel"))
+        marked = command == "undo" and not isinstance(answer, Refusal)
+        assert task.cancelling == (marked or (state, command) == ("running", "cancel"))
 
 
 # -- attempts ------------------------------------------------------------------------------------------

@@ -150,6 +150,12 @@ select e.number, e.attempt, e.source, e.data, e.at, e.says
  where e.tenant = $1 and e.task = $2 and e.key = $3
  order by e.number;
 
+-- Read what decides whether a request of an operation may leave.
+-- name: read_passage
+select now, task_state, task_epoch, cancelling, lease_epoch, lease_until, kind, tool, state, attempt, epoch, deadline_at,
+       decision, paused, approval, approval_state, approval_fingerprint, approval_spent, trace, attempts, data
+  from outlast.passage($1, $2, $3, $4, $5);
+
 -- Read an operation's place in the reconciliation queue.
 -- name: read_open
 select u.since, u.asked, u.unusable, u.ask_at, u.sender_gone, u.why, u.resend

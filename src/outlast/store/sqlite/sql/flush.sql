@@ -40,7 +40,7 @@ where tenant = :tenant and task = :task and key = :key;
 -- name: replace_operation
 update operations
 set kind = :kind, name = :name, state = :state, request = :request, epoch = :epoch, arguments = :arguments,
-    result = :result, error = :error, due_at = :due_at, ended_at = :ended_at
+    result = :result, error = :error, due_at = :due_at, ended_at = :ended_at, settled_by = null
 where tenant = :tenant and task = :task and key = :key
     and (state in ('planned', 'approved') or (state = 'running' and attempt = 0));
 

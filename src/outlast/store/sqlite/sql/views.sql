@@ -112,6 +112,43 @@ from evidence
 where tenant = :tenant and task = :task and key = :key
 order by number;
 
+-- Read what decides whether a request of an operation may leave.
+-- name: read_passage
+select tasks.state, tasks.epoch, tasks.cancelling, leases.epoch,
+    case when sessions.lost_at is null then sessions.expires_at end,
+    operations.kind, operations.name, operations.state, operations.attempt, operations.epoch, operations.deadline_at,
+    operations.decision,
+    exists (
+        select 1
+        from pauses
+        where pauses.tenant in (operations.tenant, :every) and pauses.scope in ('all', 'tool:' || operations.name)
+    ),
+    approvals.number, approvals.state, approvals.fingerprint, coalesce(approvals.spent, 0), inputs.trace,
+    (
+        select json_group_array(json_array(noted.attempt, noted.data))
+        from (
+            select evidence.attempt, evidence.data
+            from evidence
+            where evidence.tenant = operations.tenant and evidence.task = operations.task
+                and evidence.key = operations.key and evidence.source = 'gateway'
+            order by evidence.number
+            limit :limit
+        ) as noted
+    )
+from operations
+join tasks on tasks.tenant = operations.tenant and tasks.id = operations.task
+join inputs on inputs.tenant = operations.tenant and inputs.task = operations.task
+left join leases on leases.tenant = operations.tenant and leases.task = operations.task
+left join sessions on sessions.id = leases.session
+left join approvals on approvals.tenant = operations.tenant and approvals.task = operations.task
+    and approvals.key = operations.key and approvals.number = (
+        select max(last.number)
+        from approvals as last
+        where last.tenant = operations.tenant and last.task = operations.task and last.key = operations.key
+            and last.subject = 'call' and last.state <> 'withdrawn'
+    )
+where operations.tenant = :tenant and operations.task = :task and operations.key = :key;
+
 -- Count the queue, up to a bound.
 -- name: count_queue
 select count(*)

@@ -110,8 +110,10 @@ begin
                    user_name, trace, announce, submitted_at, parent, parent_key, detached, depth, budget)
             select s.tenant, s.task, s.key, s.digest, s.agent, s.version, s.pool, s.priority, s.input, s.user_name,
                    s.trace, s.announce, v_now, s.parent, s.parent_key, coalesce(s.detached, false),
-                   case when s.parent is null then 0
-                        else (select i.depth + 1 from outlast.inputs i where i.tenant = s.tenant and i.task = s.parent) end,
+                   case when s.parent is null then 0 else (
+                       select i.depth + 1
+                         from outlast.inputs i
+                        where i.tenant = s.tenant and i.task = s.parent) end,
                    s.budget
               from unnest(p_tenant, p_task, p_key, p_digest, p_agent, p_version, p_pool, p_priority, p_input, p_user,
                           p_trace, p_announce, p_parent, p_parent_key, p_detached, p_budget) with ordinality

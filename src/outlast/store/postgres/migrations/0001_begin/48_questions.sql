@@ -89,5 +89,18 @@ begin
             return query select v_item.place, 'refused', 'not_expired', null::text;
         end if;
     end loop;
+
+    -- Questions that nobody needs to decide any more.
+    for v_row in
+        select x.place, a.tenant, a.id
+          from json_to_recordset(p_rare -> 'closes') as x (place bigint, wave integer, tenant text, task text, key text)
+          join outlast.approvals a on a.tenant = x.tenant and a.task = x.task and a.key = x.key
+         where x.wave = p_wave and p_ok[x.place >> 20]
+           and (a.state = 'pending' or (a.state = 'approved' and a.subject = 'call'))
+         order by x.place, a.number
+    loop
+        update outlast.approvals a set state = 'withdrawn' where a.tenant = v_row.tenant and a.id = v_row.id;
+        return query select v_row.place, 'says', 'approval.withdrawn', '{"approval":' || to_json(v_row.id) || '}';
+    end loop;
 end
 $$;

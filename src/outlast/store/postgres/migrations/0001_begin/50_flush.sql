@@ -302,7 +302,7 @@ begin
             on conflict (tenant, task, key) do update
                set kind = excluded.kind, name = excluded.name, state = excluded.state, request = excluded.request,
                    epoch = excluded.epoch, arguments = excluded.arguments, result = excluded.result,
-                   error = excluded.error, due_at = excluded.due_at, ended_at = excluded.ended_at
+                   error = excluded.error, due_at = excluded.due_at, ended_at = excluded.ended_at, settled_by = null
              where o.state in ('planned', 'approved') or (o.state = 'running' and o.attempt = 0);
         end if;
 
