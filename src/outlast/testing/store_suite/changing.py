@@ -220,6 +220,23 @@ class TestAdopt:
         )
         assert [(one.task, one.version, one.epoch) for one in new.claims] == [(record.task, "version-2", 2)]
 
+    async def test_an_entry_that_is_left_in_its_old_lane_claims_nothing(
+        self, scene: Scene, backdoor: Backdoor
+    ) -> None:
+        record = await scene.submit()
+        claimed = await scene.claim_task(record, version="version-1")
+        await scene.write(claimed, scene.release())
+        [head] = await scene.rows("tasks", claimed)
+        await adopt(scene, claimed, "version-2")
+        await backdoor.run(
+            "insert into queue (lane, seq, tenant, task)"
+            f" values ({head['lane']}, 999999, '{claimed.tenant}', '{claimed.task}')"
+        )
+        serves = [Serves(agent=record.agent, version="version-1")]
+        reply = await scene.claim(await scene.session(), pools=[record.pool], serves=serves)
+        assert reply.claims == ()
+        assert (await scene.claim_task(record, version="version-2")).epoch == claimed.epoch + 1
+
     async def test_there_and_back_again(self, scene: Scene) -> None:
         record = await scene.submit()
         claimed = await scene.claim_task(record, version="version-1")
