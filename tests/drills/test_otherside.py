@@ -14,8 +14,9 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from outlast.cli.main import app
-from outlast.drills.otherside import report, table
+from outlast.drills.otherside import report
 from outlast.drills.otherside.report import run_drill
+from outlast.drills.otherside.scene import Played
 from outlast.drills.otherside.table import CELLS, Right, chosen
 from outlast.errors import ConfigurationError
 
@@ -103,7 +104,7 @@ async def test_a_wrong_cell_is_red(folder: Path, monkeypatch: pytest.MonkeyPatch
 async def test_a_cell_that_breaks_is_red_and_the_others_are_played(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def breaks(scene: object, cell: str) -> table.Played:
+    async def breaks(scene: object, cell: str) -> Played:
         raise TimeoutError("it never came")
 
     first, second = chosen(["middleware/other_content", "middleware/another_client"])

@@ -123,7 +123,7 @@ async def test_close_ends_a_scope_inside_its_block(desk: Desk) -> None:
         await ledger.close()
         assert (await desk.app.get(ledger.id)).state == "succeeded"
         with pytest.raises(ConfigurationError):
-            ledger.call("keyed", "INV-103")
+            await ledger.call("keyed", "INV-103")
     assert await desk.violations() == []
 
 
@@ -215,11 +215,11 @@ async def test_bad_input_stores_nothing(desk: Desk) -> None:
         with pytest.raises(InvalidInput):
             await ledger.call("keyed", nonsense=1)
         with pytest.raises(InvalidKey):
-            ledger.call("keyed", "INV-102", key="keyed#1")
+            await ledger.call("keyed", "INV-102", key="keyed#1")
         with pytest.raises(ConfigurationError):
-            ledger.call("nobody", "INV-102")
+            await ledger.call("nobody", "INV-102")
     with pytest.raises(ConfigurationError):
-        ledger.call("keyed", "INV-102")
+        await ledger.call("keyed", "INV-102")
     with pytest.raises(ConfigurationError):
         async with build("", store=desk.app.store).ledger("order-7"):
             pass
