@@ -6,6 +6,7 @@ import asyncio
 from typing import Final
 
 from outlast.drills.change.scene import Played, Scene, invoice_of
+from outlast.drills.database import add_column
 from outlast.drills.stage import Check
 
 __all__ = ["schema_change"]
@@ -62,17 +63,8 @@ async def _come(scene: Scene, cell: str) -> list[str]:
 
 async def _alter(scene: Scene, table: str) -> None:
     """Add a column, however long others hold the table. Raises TimeoutError."""
-    url = scene.database_url
 
     async def once() -> bool | None:
-        if url.startswith("sqlite"):
-            from outlast.store.sqlite import scratch
-
-            path = url.removeprefix("sqlite:///")
-            return await asyncio.to_thread(scratch.add_column, path, table, _COLUMN) or None
-        # Only here, so that a drill on SQLite does not load the driver.
-        from outlast.store.postgres import scratch as server
-
-        return await server.add_column(url, table, _COLUMN) or None
+        return await add_column(scene.database_url, table, _COLUMN) or None
 
     await scene.until(once, f"table {table} could not be changed")
