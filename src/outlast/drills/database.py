@@ -10,7 +10,7 @@ from pathlib import Path
 
 from outlast.testing.servers import EmbeddedPostgres
 
-__all__ = ["EMBEDDED", "Database", "database"]
+__all__ = ["EMBEDDED", "Database", "add_column", "database"]
 
 EMBEDDED = "embedded"
 """Instead of a URL: a private PostgreSQL, started for the drill and gone with it."""
@@ -47,3 +47,14 @@ async def database(postgres: str | None, folder: Path) -> AsyncIterator[Database
 
         async with scratch_database(postgres) as made:
             yield Database(url=made.url, shown=f"PostgreSQL, {made.shown}")
+
+
+async def add_column(url: str, table: str, column: str) -> bool:
+    """Add a column to a table of a drill's database; answer whether it could, so that nobody waits for it."""
+    if url.startswith("sqlite"):
+        from outlast.store.sqlite import scratch as file
+
+        return await asyncio.to_thread(file.add_column, url.removeprefix("sqlite:///"), table, column)
+    from outlast.store.postgres import scratch as server
+
+    return await server.add_column(url, table, column)

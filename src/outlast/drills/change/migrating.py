@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-import apsw
-
 from outlast.drills.change.scene import Played, Scene, invoice_of
+from outlast.drills.database import add_column
 from outlast.drills.stage import Check
 
 __all__ = ["schema_change"]
@@ -66,36 +65,6 @@ async def _alter(scene: Scene, table: str) -> None:
     """Add a column, however long others hold the table. Raises TimeoutError."""
 
     async def once() -> bool | None:
-        if scene.database_url.startswith("sqlite"):
-            return await asyncio.to_thread(_alter_file, scene.database_url.removeprefix("sqlite:///"), table)
-        return await _alter_server(scene.database_url, table)
+        return await add_column(scene.database_url, table, _COLUMN) or None
 
     await scene.until(once, f"table {table} could not be changed")
-
-
-def _alter_file(path: str, table: str) -> bool | None:
-    connection = apsw.Connection(path)
-    try:
-        connection.set_busy_timeout(5_000)
-        connection.execute(f"alter table {table} add column {_COLUMN} text")
-    except apsw.BusyError:
-        return None
-    finally:
-        connection.close()
-    return True
-
-
-async def _alter_server(url: str, table: str) -> bool | None:
-    # Only here, so that a drill on SQLite does not load the driver.
-    import asyncpg
-
-    connection = await asyncpg.connect(url)
-    try:
-        # Nobody is to wait behind a change that waits.
-        await connection.execute("set lock_timeout = '500ms'")
-        await connection.execute(f"alter table outlast.{table} add column {_COLUMN} text")
-    except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
-        return None
-    finally:
-        await connection.close()
-    return True

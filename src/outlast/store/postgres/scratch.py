@@ -19,7 +19,7 @@ from outlast.errors import ConfigurationError
 from outlast.store.postgres import connections, failures
 from outlast.store.postgres.connections import Address
 
-__all__ = ["Scratch", "database"]
+__all__ = ["Scratch", "add_column", "database"]
 
 # What is in the database that a user would miss: relations outside of the server's own schemas.
 _FOREIGN = """
@@ -89,3 +89,20 @@ async def _refuse_foreign(connection: asyncpg.Connection[asyncpg.Record], addres
 def _renamed(url: str, name: str) -> str:
     parts = urlsplit(url)
     return urlunsplit((parts.scheme, parts.netloc, f"/{name}", parts.query, ""))
+
+
+async def add_column(url: str, table: str, column: str) -> bool:
+    """Add a column to one of Outlast's tables, as a migration would that only adds; answer whether it could.
+
+    It does not where somebody holds the table for longer than a moment, since all others would wait behind
+    it. table, column: names that the caller has made up, and nobody else.
+    """
+    connection = await connections.connect(Address(url), connections.MIGRATE)
+    try:
+        await connection.execute("set lock_timeout = '500ms'")
+        await connection.execute(f"alter table outlast.{table} add column {column} text")
+    except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+        return False
+    finally:
+        await connection.close()
+    return True
