@@ -29,7 +29,7 @@ _LOOK_S: Final = 0.05
 SERVICES: Final[Mapping[str, Mapping[str, Any]]] = {
     "one": {"wait": "30s"},
     "two": {"wait": "30s"},
-    "narrow": {"timeout": "1s", "retention": "2s", "max_body": 2_000, "max_answer": 2_000, "required": True},
+    "narrow": {"timeout": "1s", "retention": "6s", "max_body": 2_000, "max_answer": 2_000, "required": True},
     "doomed": {"lease": "2s"},
     "heir": {"lease": "2s", "wait": "30s"},
 }

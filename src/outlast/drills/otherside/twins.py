@@ -24,7 +24,8 @@ __all__ = [
 ]
 
 TWINS: Final = 200
-RETENTION_S: Final = 2.0
+RETENTION_S: Final = 6.0
+"""Of the service ``narrow``: long enough that a repeat on a loaded machine comes within it."""
 
 
 async def racing(scene: Scene, cell: str) -> Played:
