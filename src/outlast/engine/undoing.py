@@ -13,7 +13,7 @@ failed ends, and the next one, of whatever worker, only undoes. Order: by the nu
 that the effect is there.
 
 What is fenced: everything is written under the task's epoch. A cancel that stands lets undos pass, and
-nothing else.
+nothing else. One that comes once the undo is decided is taken as asking for it, wherever the task is by then.
 
 Failure by failure: killed at any point: the next attempt goes on where the ledger ends. A call of the task is
 unknown: it is settled first, by evidence only; what only a person can settle is left in the reconciliation
