@@ -38,6 +38,8 @@ BOUNDED = {
     "any_news": {"inbox", "approvals"},
     "any_rules": {"rules"},
     "any_unsettled": {"unsettled"},
+    # Notes of one operation, to a limit.
+    "read_passage": {"noted"},
     # Unknown operations of one tenant, by its key.
     "read_settled_counts": {"(subquery-3)", "open"},
     # What lives: the queue, the leases, and by its own index what waits.
