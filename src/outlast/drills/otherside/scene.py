@@ -133,7 +133,8 @@ class Scene:
         client = httpx2.AsyncClient(
             base_url=f"http://127.0.0.1:{port}",
             timeout=PATIENCE_S,
-            limits=httpx2.Limits(max_connections=None),
+            # A connection that a handler's fault has closed must not be used once more.
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=0),
             trust_env=False,
         )
         self.clients.append(client)

@@ -94,6 +94,8 @@ async def two_at_once(scene: Scene, cell: str) -> Played:
     waiting = await scene.script(cell, tool="manual", timeout=60)
     first.kill()
     second = await waiting.says("filed")
+    # It leaves its scope before the stage is cleared.
+    await waiting.exited()
     return Played(
         cell=cell,
         told=["filed", code, "filed"],
@@ -110,6 +112,7 @@ async def frozen_block(scene: Scene, cell: str) -> Played:
     told = [await _enter(scene, cell, "manual")]
     frozen.thaw()
     told.append((await frozen.says("refused")).data["code"])
+    await frozen.exited()
     return Played(cell=cell, told=told)
 
 
