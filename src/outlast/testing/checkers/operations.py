@@ -108,7 +108,11 @@ def settlements_are_counted(seen: Evidence) -> Iterator[str]:
     settled = Counter(
         (row["tenant"], row["name"], "happened" if row["state"] == "succeeded" else "did_not_happen")
         for row in seen.rows("operations")
-        if row["kind"] == "tool" and row["settled_by"] and row["state"] in ("succeeded", "failed")
+        # What a fork has copied was settled, and counted, before it was made.
+        if row["kind"] == "tool"
+        and row["epoch"] > 0
+        and row["settled_by"]
+        and row["state"] in ("succeeded", "failed")
     )
     for (tenant, tool, verdict), count in sorted(settled.items()):
         there = counted.get((tenant, tool), {}).get(verdict, 0)

@@ -4,7 +4,7 @@
 three side by side under three effect classes, ``transfer`` moves what only a person can settle, ``flaky``
 fails and is run again, ``hurried`` has a deadline that may well pass. ``patient`` waits for signals, ``asker``
 for people, ``family`` for children; ``racer`` takes what comes first, and ``undone`` takes back what it did.
-Each answers the tickets that it made.
+``booker`` asks a service that does not deduplicate, ``exclusive`` waits for others with its business key. Each answers the tickets that it made.
 """
 
 from __future__ import annotations
@@ -19,18 +19,35 @@ from outlast.errors import OperationError, WaitTimeout
 from outlast.testing.simulation.world import current_world
 from outlast.tools.call import ToolCall
 
-__all__ = ["AGENTS", "APP", "LISTENERS", "MAY_FAIL", "MAY_MAKE_MORE", "SIGNAL", "TOOL_TIMEOUT_S"]
+__all__ = [
+    "AGENTS",
+    "APP",
+    "LISTENERS",
+    "MAY_DO_AGAIN",
+    "MAY_FAIL",
+    "MAY_MAKE_MORE",
+    "MUST_BE_ASKED",
+    "SIGNAL",
+    "TOOL_TIMEOUT_S",
+]
 
 TOOL_TIMEOUT_S = 5
+VISIBLE_S = 16
+"""After what time an effect shows at the latest; requests are late by less."""
 APP = Outlast("simulation")
 """One registry for every world; bodies find their world by the context that they run in."""
 AGENTS = (
     "refund", "fan", "transfer", "flaky", "hurried", "patient", "asker", "family", "racer", "undone",
+    "booker", "exclusive",
 )  # fmt: skip
 MAY_FAIL = frozenset({"hurried", "undone"})
 """Agents whose tasks may fail although nothing is wrong."""
 MAY_MAKE_MORE = frozenset({"racer", "undone"})
 """Agents whose calls may go on when they do not look any more."""
+MAY_DO_AGAIN = frozenset({"family", "undone"})
+"""Agents of which a fork rightly does again what was done: by other children, or since it was undone."""
+MUST_BE_ASKED = frozenset({"pay"})
+"""Tools about which policy always asks."""
 SIGNAL = "news"
 LISTENERS = frozenset({"patient", "racer"})
 """Agents that wait for signals of that name."""
@@ -54,6 +71,14 @@ async def create_ticket(call: ToolCall, invoice: str, amount: int) -> dict[str, 
     return await _make(call, invoice, amount)
 
 
+@APP.tool(
+    effect="keyed", key_window="1h", find=find_ticket, retry=Backoff(attempts=1), timeout=TOOL_TIMEOUT_S
+)
+async def create_once(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
+    """Make a ticket, and leave it to the agent to try again."""
+    return await _make(call, invoice, amount)
+
+
 @APP.tool(effect="keyed", key_window=8, timeout=TOOL_TIMEOUT_S)
 async def create_soon(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
     """Make a ticket; the service cannot be asked, and promises to know the key for a short time."""
@@ -69,6 +94,25 @@ async def put_ticket(call: ToolCall, invoice: str, amount: int) -> dict[str, Any
 @APP.tool(effect="manual", timeout=TOOL_TIMEOUT_S)
 async def move_money(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
     """Make a ticket; whoever does not know whether it was made has to ask a person."""
+    return await current_world().service.create(call, {"invoice": invoice, "amount": amount}, forgetful=True)
+
+
+@APP.tool(effect="queryable", find=find_ticket, visible_within=VISIBLE_S, timeout=TOOL_TIMEOUT_S)
+async def book(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
+    """Make a ticket; the service can be asked and knows no keys."""
+    return await current_world().service.create(call, {"invoice": invoice, "amount": amount}, forgetful=True)
+
+
+@APP.tool(
+    effect="keyed",
+    key_window="1h",
+    find=find_ticket,
+    business_key="{till}",
+    lock="wait",
+    timeout=TOOL_TIMEOUT_S,
+)
+async def make_alone(call: ToolCall, till: str, invoice: str, amount: int) -> dict[str, Any]:
+    """Make a ticket while nobody else does."""
     return await _make(call, invoice, amount)
 
 
@@ -161,7 +205,7 @@ async def flaky(task: TaskContext, invoice: str, amount: int) -> dict[str, Any]:
             raise ValueError("not yet")
         return "done"
 
-    ticket = await task.call(create_ticket, invoice=invoice, amount=amount)
+    ticket = await task.call(create_once, invoice=invoice, amount=amount)
     await task.step(sometimes)
     if task.attempt == 2:
         raise ValueError("not yet either")
@@ -173,7 +217,7 @@ async def hurried(task: TaskContext, invoice: str, amount: int) -> dict[str, Any
     """Make two tickets with a pause between them, in too little time if anything goes wrong."""
     first = await task.call(create_ticket, invoice=invoice, amount=amount)
     await task.sleep(3)
-    second = await task.call(move_money, invoice=invoice, amount=amount)
+    second = await task.call(move_money, invoice=invoice, amount=amount + 1)
     return {"tickets": [first["ticket"], second["ticket"]]}
 
 
@@ -222,7 +266,8 @@ async def errand(task: TaskContext, invoice: str, amount: int) -> dict[str, Any]
 async def family(task: TaskContext, invoice: str, amount: int) -> dict[str, Any]:
     """Have three children, one of which goes on by itself, and wait for the others."""
     children = [
-        task.spawn("errand", {"invoice": f"{invoice}/{number}", "amount": amount + number}) for number in range(2)
+        task.spawn("errand", {"invoice": f"{invoice}/{number}", "amount": amount + number})
+        for number in range(2)
     ]
     task.spawn("errand", {"invoice": f"{invoice}/alone", "amount": amount + 4}, detached=True)
     ticket = await task.call(put_ticket, invoice=invoice, amount=amount)
@@ -255,7 +300,7 @@ async def racer(task: TaskContext, invoice: str, amount: int) -> dict[str, Any]:
         return []
 
     _, tickets = await task.first(act(), hear(), rest())
-    ticket = await task.call(put_ticket, invoice=invoice, amount=amount)
+    ticket = await task.call(put_ticket, invoice=f"{invoice}/2", amount=amount)
     return {"tickets": [*tickets, ticket["ticket"]]}
 
 
@@ -271,3 +316,21 @@ async def undone(task: TaskContext, invoice: str, amount: int) -> dict[str, Any]
     if amount % 3:
         raise ValueError("it was all wrong")
     return {"tickets": [first["ticket"]]}
+
+
+@APP.agent(name="booker")
+async def booker(task: TaskContext, invoice: str, amount: int) -> dict[str, Any]:
+    """Book two things side by side, which nobody may book twice."""
+    tickets = await task.gather(
+        *(task.call(book, invoice=f"{invoice}/{number}", amount=amount) for number in range(2))
+    )
+    return {"tickets": [ticket["ticket"] for ticket in tickets]}
+
+
+@APP.agent(name="exclusive")
+async def exclusive(task: TaskContext, invoice: str, amount: int) -> dict[str, Any]:
+    """Do two things, each while nobody else does."""
+    first = await task.call(make_alone, till="one", invoice=invoice, amount=amount)
+    await task.sleep(0.2)
+    second = await task.call(make_alone, till="one", invoice=f"{invoice}/2", amount=amount)
+    return {"tickets": [first["ticket"], second["ticket"]]}

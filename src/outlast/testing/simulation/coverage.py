@@ -29,7 +29,10 @@ Move = tuple[str, str, str]
 Row = Mapping[str, Any]
 CALLS: Final = ("tool", "compensation")
 
+_TRUTHFUL: Final = "the operator settles truthfully, and only what is not under way any more"
 UNREACHED: Final[dict[Move, str]] = {
+    ("operation", "succeeded", "contradict"): _TRUTHFUL,
+    ("operation", "failed", "contradict"): _TRUTHFUL,
     ("message", "pending", "publish"): "the world has no relay yet",
     ("message", "pending", "park"): "the world has no relay yet",
     ("message", "parked", "unpark"): "the world has no relay yet",

@@ -61,6 +61,10 @@ class People:
         self.retried: set[str] = set()
         self.posted: dict[str, list[Any]] = {}
         """What was sent to each task as a signal, told or not."""
+        self.forked: dict[str, str] = {}
+        """Which task each fork was made from."""
+        self.said: dict[tuple[str, str], set[str]] = {}
+        """What each person has decided on, by question: fingerprints that they saw; ``*`` for an edit."""
 
     def start(self, tasks: int) -> list[asyncio.Task[Any]]:
         """Let everybody begin; answer those who come to an end."""
@@ -157,6 +161,9 @@ class People:
             return
         seen: dict[str, Any] = {"fingerprint": view.fingerprint, "by": who}
         refuses, changes = fate.random() < 0.2, fate.random() < 0.2
+        edits = changes and not refuses and view.subject == "call"
+        said = self.said.setdefault((view.id, f"person:{who}"), set())
+        said.add("*" if edits else view.fingerprint)
         # Somebody else may have been first, and its time may be over.
         try:
             if refuses:
@@ -255,15 +262,26 @@ class People:
                 query = OperationFilter(tenant=DEFAULT_TENANT, task=task)
                 keys = [row.key for row in await member.store.list_operations(query)]
                 before = self._fate.choice([None, *keys])
-                handle = await app.fork(task, before=before, reason="another way", by=f"person:forker{number}")
+                handle = await app.fork(
+                    task, before=before, reason="another way", by=f"person:forker{number}"
+                )
             except (StoreUnavailable, UnsettledPrefix):
                 continue
             except OutlastError as error:
                 self.world.note(f"fork was refused: {error.code}")
                 return
             self.world.note(f"forked before {before}")
+            self.forked[handle.id] = task
             self._took(handle.id, self.shapes[task])
             return
+
+    def sent(self, task: str) -> set[Any]:
+        """Answer what a task may have heard: a fork, what was sent to the task that it was made from too."""
+        found = set(self.posted.get(task, ()))
+        while task in self.forked:
+            task = self.forked[task]
+            found.update(self.posted.get(task, ()))
+        return found
 
     def _refs(self) -> list[TaskRef]:
         return [TaskRef(tenant=tenant, task=task) for tenant, task in self.accepted]

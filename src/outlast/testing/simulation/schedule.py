@@ -15,7 +15,7 @@ Not covered: more than one version of the code; people who die.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,13 +23,14 @@ from typing import Any
 
 from outlast import telemetry
 from outlast.core import values
+from outlast.core.transitions import TASK
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.worker import Worker
-from outlast.core.transitions import TASK
+from outlast.store.records import TaskRef
 from outlast.store.rows import OperationFilter, TaskFilter
 from outlast.submitting import DEFAULT_TENANT
 from outlast.testing.checkers import CHECKERS, Evidence, Violation, check_all
-from outlast.testing.simulation.agents import APP, MAY_FAIL, MAY_MAKE_MORE
+from outlast.testing.simulation.agents import APP, MAY_DO_AGAIN, MAY_FAIL, MAY_MAKE_MORE, MUST_BE_ASKED
 from outlast.testing.simulation.coverage import Move, moves_of
 from outlast.testing.simulation.loop import Node, Order, Stuck
 from outlast.testing.simulation.people import POLL_S, People
@@ -50,7 +51,6 @@ _LOOKED_SHARE = 0.3
 """After what share of misfortunes every checker is asked at once; a look costs a tenth of a schedule."""
 _WATCHED_SHARE = 0.03
 """Of how many schedules the quiet end is watched for a while."""
-
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +163,7 @@ class _Schedule:
         unsubscribe = telemetry.subscribe(self._listen)
         loop.on_alarm = self._misfortune
         world.service.on_departure = self._departs
+        world.service.on_beginning = self._begins
         self._set_alarm()
         dump: dict[str, list[dict[str, Any]]] | None = None
         try:
@@ -210,9 +211,7 @@ class _Schedule:
         healing.cancel()
         self.ended_at = world.loop.counted
         self._heal()
-        # Children and forks that no client follows.
-        while await self._live():
-            await asyncio.sleep(0.5)
+        await self._rest()
         if self.fate.random() < _WATCHED_SHARE:
             await self._watch_quiet()
         await self._stop()
@@ -221,10 +220,13 @@ class _Schedule:
         await asyncio.sleep(_QUIET_S)
         return await world.database.dump()
 
-    async def _live(self) -> bool:
-        """Say whether any task has not ended."""
-        rows = await self.world.database.list_tasks(TaskFilter(tenant=DEFAULT_TENANT, limit=1000))
-        return any(row.state not in TASK.final for row in rows)
+    async def _rest(self) -> None:
+        """Wait until those tasks have ended too that no client follows: children and forks."""
+        query = TaskFilter(tenant=DEFAULT_TENANT, limit=1000)
+        for _ in range(int(_MAX_SECONDS)):
+            if all(row.state in TASK.final for row in await self.world.database.list_tasks(query)):
+                return
+            await asyncio.sleep(0.5)
 
     async def _watch_quiet(self) -> None:
         """Let the workers run on with nothing to do, and look whether anything grows."""
@@ -341,6 +343,13 @@ class _Schedule:
         if not rows or rows[0].attempt < call.attempt:
             self.violations.append(f"{call.idempotency_key}: attempt {call.attempt} left before its intent")
 
+    def _begins(self, call: ToolCall) -> None:
+        """Look whether the lease of a call stands at the moment when its sender has made sure of it."""
+        ref = TaskRef(tenant=call.tenant, task=call.task)
+        attempts = self.world.look(self.world.database.read_attempts(ref))
+        if any(one.epoch == call.epoch and one.end == "lost" for one in attempts):
+            self.violations.append(f"{call.idempotency_key}: was sent under a lease that was lost")
+
     def _look_now(self) -> None:
         """Ask every checker in the middle of it all, right after a misfortune."""
         dump = self.world.look(self.world.database.dump())
@@ -361,6 +370,8 @@ class _Schedule:
         ledger: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for row in dump["operations"]:
             ledger[row["task"]].append(row)
+        self._judge_consent(dump)
+        self._judge_repeats()
         heads = {row["id"]: row for row in dump["tasks"]}
         results = {(row["task"], row["round"]): row for row in dump["results"]}
         for _, task in self.people.accepted:
@@ -387,13 +398,38 @@ class _Schedule:
         loose = self.people.shapes[task] in MAY_MAKE_MORE and set(said) <= set(effects)
         if said != effects and not loose:
             self.violations.append(f"{task}: answered {said}; the service made {effects}")
-        heard = result.get("heard", [])
-        if heard != sorted(set(heard)) or not set(heard) <= set(self._sent(task)):
-            self.violations.append(f"{task}: heard {heard}; it was sent {self._sent(task)}")
+        heard, sent = result.get("heard", []), self.people.sent(task)
+        if len(heard) != len(set(heard)) or not set(heard) <= sent:
+            self.violations.append(f"{task}: heard {heard}; it was sent {sorted(sent)}")
 
-    def _sent(self, task: str) -> list[Any]:
-        # A fork has heard what was sent to the task that it was made from.
-        return self.people.posted.get(task) or [one for sent in self.people.posted.values() for one in sent]
+    def _judge_consent(self, dump: dict[str, list[dict[str, Any]]]) -> None:
+        """Look whether people decided on what they saw, and whether what needs their word has it."""
+        for row in dump["votes"]:
+            said = self.people.said.get((row["approval"], row["who"]), set())
+            if not said & {"*", row["fingerprint"]}:
+                self.violations.append(f"{row['approval']}: {row['who']} has not seen what they decided on")
+        used = {
+            (row["task"], row["key"], row["fingerprint"])
+            for row in dump["approvals"]
+            if row["used_at"] is not None
+        }
+        for row in dump["operations"]:
+            needs = row["name"] in MUST_BE_ASKED and row["attempt"] > 0 and row["idempotency_key"] is None
+            if needs and (row["task"], row["key"], row["decision"]) not in used:
+                self.violations.append(f"{row['task']}:{row['key']} was sent, and nobody had agreed to it")
+
+    def _judge_repeats(self) -> None:
+        """Look whether anything was done twice under different keys."""
+        once = [
+            entry
+            for entry in self.world.service.log
+            if entry.effect_id is not None
+            and self.people.shapes.get(entry.key.partition(":")[0], "undone") not in MAY_DO_AGAIN
+        ]
+        for fingerprint, count in Counter(entry.fingerprint for entry in once).items():
+            if count > 1:
+                keys = sorted(entry.key for entry in once if entry.fingerprint == fingerprint)
+                self.violations.append(f"one thing was done {count} times, under {keys}")
 
     def _may_end(self, task: str, state: str) -> bool:
         """Whether an end of a task that is no success is no fault: tools that go on failing, too many deaths,
