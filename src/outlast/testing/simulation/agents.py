@@ -2,9 +2,10 @@
 
 ``refund`` is the plain one: a step, one keyed tool call with ``find``, a sleep that suspends. ``fan`` does
 three side by side under three effect classes, ``transfer`` moves what only a person can settle, ``flaky``
-fails and is run again, ``hurried`` has a deadline that may well pass. ``patient`` waits for signals, ``asker``
-for people, ``family`` for children; ``racer`` takes what comes first, and ``undone`` takes back what it did.
-``booker`` asks a service that does not deduplicate, ``exclusive`` waits for others with its business key. Each answers the tickets that it made.
+fails and is run again, ``hurried`` has a deadline that may well pass. ``patient`` waits for signals,
+``asker`` for people, ``family`` for children; ``racer`` takes what comes first, and ``undone`` takes back
+what it did. ``booker`` asks a service that knows no keys, ``exclusive`` waits for others with its business
+key. Each answers the tickets that it made.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a schedule has shown: which moves of the transition tables, and which faults, it came through.
 
-Purpose: a run that proves nothing must not look like one that does. What the world promises to reach is listed
-here by name; a run that misses any of it is void.
+Purpose: a run that proves nothing must not look like one that does. What the world promises to reach is
+listed here by name; a run that misses any of it is void.
 
 Identity: a move is a machine's (state, command), a fault its kind.
 
@@ -137,7 +137,7 @@ def _task(found: _Moves, said: Said) -> None:
         elif kind == "task.cancelled":
             command = "end_cancelled" if state == "running" else "cancel"
         elif kind == "task.failed":
-            command = {"deadline_exceeded": "expire", "crash_loop": "park"}.get(data.get("code"), "fail")
+            command = {"deadline_exceeded": "expire", "crash_loop": "park"}.get(str(data.get("code")), "fail")
         if command:
             state = found.add(TASK, state, command)
         if kind == "task.queued":

@@ -26,7 +26,7 @@ from outlast.core import values
 from outlast.core.transitions import TASK
 from outlast.errors import OutlastError, StoreUnavailable, UnsettledPrefix
 from outlast.store.records import Settlement, TaskRef
-from outlast.store.rows import OperationFilter
+from outlast.store.rows import OperationFilter, TaskRow
 from outlast.streams.tail import FINAL, Tail
 from outlast.submitting import DEFAULT_TENANT
 from outlast.testing.simulation.agents import APP, LISTENERS, SIGNAL, TOOL_TIMEOUT_S
@@ -233,6 +233,7 @@ class People:
         app = await self._app(member)
         for _ in range(PATIENCE):
             await asyncio.sleep(self._fate.uniform(0.5, 2.0))
+            rows: list[TaskRow] = []
             try:
                 rows = await member.store.read_tasks(self._refs())
                 bad = [row.task for row in rows if row.state in ("failed", "cancelled")]

@@ -15,10 +15,11 @@ Not covered: more than one version of the code; people who die.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from random import Random
 from typing import Any
 
 from outlast import telemetry
@@ -30,7 +31,14 @@ from outlast.store.records import TaskRef
 from outlast.store.rows import OperationFilter, TaskFilter
 from outlast.submitting import DEFAULT_TENANT
 from outlast.testing.checkers import CHECKERS, Evidence, Violation, check_all
-from outlast.testing.simulation.agents import APP, MAY_DO_AGAIN, MAY_FAIL, MAY_MAKE_MORE, MUST_BE_ASKED
+from outlast.testing.simulation.agents import (
+    AGENTS,
+    APP,
+    MAY_DO_AGAIN,
+    MAY_FAIL,
+    MAY_MAKE_MORE,
+    MUST_BE_ASKED,
+)
 from outlast.testing.simulation.coverage import Move, moves_of
 from outlast.testing.simulation.loop import Node, Order, Stuck
 from outlast.testing.simulation.people import POLL_S, People
@@ -114,6 +122,30 @@ def run_schedule(
     shapes = tuple(agents)
     span = _span(workers, tasks, shapes) if drawn.strikes else 0
     return _Schedule(seed, workers, tasks, drawn, order, shapes, span).run()
+
+
+def varied(seed: int) -> dict[str, Any]:
+    """Draw the arguments of the schedule that a seed stands for in the world's own mixture.
+
+    Most of them have every fault at once and people who meddle; some are calmer, so that what goes wrong only
+    in good weather is seen as well.
+    """
+    random = Random(f"{seed}/varied")
+    kind = random.random()
+    if kind < 0.7:
+        faults = Faults.turmoil()
+    elif kind < 0.8:
+        faults = replace(Faults.one_crash(), cancels=1, forks=1)
+    elif kind < 0.9:
+        faults = Faults(freezes=2, store=0.15, hints=0.5)
+    else:
+        faults = Faults(cancels=1, retries=1, forks=1)
+    return {
+        "workers": random.choice((2, 2, 3)),
+        "tasks": random.choice((1, 2, 2, 3)),
+        "faults": faults,
+        "agents": AGENTS,
+    }
 
 
 @lru_cache
@@ -371,7 +403,7 @@ class _Schedule:
         for row in dump["operations"]:
             ledger[row["task"]].append(row)
         self._judge_consent(dump)
-        self._judge_repeats()
+        self._judge_repeats(dump)
         heads = {row["id"]: row for row in dump["tasks"]}
         results = {(row["task"], row["round"]): row for row in dump["results"]}
         for _, task in self.people.accepted:
@@ -387,13 +419,11 @@ class _Schedule:
             elif not self._may_end(task, end["state"]):
                 self.violations.append(f"{task}: ended as {end['state']}: {end['error']}")
 
-    def _compare(
-        self, task: str, result: Any, ledger: list[dict[str, Any]], made: dict[str, str | None]
-    ) -> None:
+    def _compare(self, task: str, result: Any, ledger: list[dict[str, Any]], made: dict[str, str]) -> None:
         """Compare what a task answered with what the service made for it, and what it heard with what was
         sent."""
         keys = {row["idempotency_key"] or f"{task}:{row['key']}" for row in ledger if row["kind"] == "tool"}
-        effects = sorted(str(made[key]) for key in keys if key in made)
+        effects = sorted(made[key] for key in keys if key in made)
         said = sorted(result["tickets"])
         loose = self.people.shapes[task] in MAY_MAKE_MORE and set(said) <= set(effects)
         if said != effects and not loose:
@@ -418,18 +448,23 @@ class _Schedule:
             if needs and (row["task"], row["key"], row["decision"]) not in used:
                 self.violations.append(f"{row['task']}:{row['key']} was sent, and nobody had agreed to it")
 
-    def _judge_repeats(self) -> None:
-        """Look whether anything was done twice under different keys."""
-        once = [
-            entry
-            for entry in self.world.service.log
-            if entry.effect_id is not None
-            and self.people.shapes.get(entry.key.partition(":")[0], "undone") not in MAY_DO_AGAIN
-        ]
-        for fingerprint, count in Counter(entry.fingerprint for entry in once).items():
-            if count > 1:
-                keys = sorted(entry.key for entry in once if entry.fingerprint == fingerprint)
-                self.violations.append(f"one thing was done {count} times, under {keys}")
+    def _judge_repeats(self, dump: dict[str, list[dict[str, Any]]]) -> None:
+        """Look whether a fork has done again what was begun before it was made, under another key."""
+        effects = {entry.key: entry.fingerprint for entry in self.world.service.log if entry.effect_id}
+        submitted = {row["task"]: row["submitted_at"] for row in dump["inputs"]}
+        begun: dict[str, list[tuple[str, int]]] = defaultdict(list)
+        for row in dump["operations"]:
+            key = row["idempotency_key"] or f"{row['task']}:{row['key']}"
+            if row["kind"] == "tool" and key in effects:
+                begun[row["task"]].append((key, row["first_intent_at"]))
+        for fork, source in self.people.forked.items():
+            if self.people.shapes[fork] in MAY_DO_AGAIN:
+                continue
+            before = {key for key, at in begun[source] if at < submitted[fork]}
+            done = {effects[key] for key in before}
+            for key, _ in begun[fork]:
+                if key not in before and effects[key] in done:
+                    self.violations.append(f"{key}: does what was done before it was forked from {source}")
 
     def _may_end(self, task: str, state: str) -> bool:
         """Whether an end of a task that is no success is no fault: tools that go on failing, too many deaths,
@@ -443,4 +478,4 @@ class _Schedule:
         return may_fail or faults.tools > 0 or deaths >= SETTINGS.max_deaths
 
 
-__all__ = ["SETTINGS", "Report", "run_schedule"]
+__all__ = ["SETTINGS", "Report", "run_schedule", "varied"]

@@ -1,0 +1,148 @@
+"""Look for deliberate faults: one after the other, schedule after schedule, until a promise is seen broken.
+
+``python -m tests.defects.runner`` runs them all and prints, as its last line, ``{"caught": n, "of": n}``.
+With ``--write`` it keeps what it measured in ``docs/explanation/proof.json``, from which the table in the docs
+is made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import re
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.defects.catalogue import DEFECTS, NOT_CAUGHT, Defect, Patch
+
+from outlast.testing.simulation import database, run_schedule, schedule, varied
+
+BUDGET = 20_000
+"""Schedules in which a fault has to be found."""
+RESULT = Path(__file__).parents[2] / "docs" / "explanation" / "proof.json"
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What came of looking for one fault. schedules: how many were run. by: the judges that saw it. seed: the
+    schedule in which they did."""
+
+    name: str
+    says: str
+    caught: bool
+    schedules: int
+    seconds: float
+    seed: int | None = None
+    by: tuple[str, ...] = ()
+    reason: str = ""
+
+
+def look_for(defect: Defect, *, budget: int = BUDGET, seconds: float = 1e9, first: int = 1) -> Found:
+    """Look for one fault. budget, seconds: after how many schedules, or how long, to give up."""
+    began = time.perf_counter()
+    # How long a calm schedule is has to be known before anything is broken.
+    for seed in range(first, first + 60):
+        given = {**varied(seed), **defect.world}
+        schedule._span(given["workers"], given["tasks"], tuple(given["agents"]))
+    done = 0
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        defect.apply(Patch(monkeypatch))
+        for seed in range(first, first + budget):
+            report = run_schedule(seed, **{**varied(seed), **defect.world})
+            done += 1
+            if report.violations or time.perf_counter() - began > seconds:
+                break
+    database._idle.clear()
+    return Found(
+        name=defect.name,
+        says=defect.says,
+        caught=bool(report.violations),
+        schedules=done,
+        seconds=round(time.perf_counter() - began, 1),
+        seed=seed if report.violations else None,
+        by=tuple(dict.fromkeys(judge_of(each) for each in report.violations))[:4],
+        reason="" if report.violations else defect.reason or "not found within its budget",
+    )
+
+
+_NAMED = re.compile(r"^([a-z]+(?:_[a-z]+)+): ")
+_SAID = (
+    ("left before its intent", "the tool service: intent before call"),
+    ("under epoch", "the store's other eyes: only the current epoch writes"),
+    ("did not come to rest", "the clock: every task ends"),
+    ("died by itself", "the worker: it does not die by itself"),
+    ("the service made", "the tool service: results are true"),
+    ("it was sent", "people: signals are heard once"),
+    ("has not seen what", "people: decisions are for what was seen"),
+    ("nobody had agreed", "people: consent before the call"),
+    ("cancel was acknowledged", "people: an acknowledged cancel is final"),
+    ("lease that was lost", "the tool service: nothing is sent under a lost lease"),
+    ("before it was forked", "the tool service: a fork does nothing again"),
+    ("the stream of", "clients: streams have no gaps"),
+    ("a client or the script failed", "clients: they are told the truth"),
+    ("warned:", "the worker: it has nothing to warn of"),
+    ("accident:", "the loop: nothing is raised that nobody hears"),
+    ("has no end", "people: every accepted task ends"),
+    ("ended as", "people: tasks end as they may"),
+)
+
+
+def judge_of(violation: str) -> str:
+    """Name the judge that a violation comes from."""
+    named = _NAMED.match(violation)
+    if named:
+        return named[1]
+    return next((judge for text, judge in _SAID if text in violation), violation[:60])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Look for the faults that are asked for, all by default."""
+    parser = argparse.ArgumentParser(prog="python -m tests.defects.runner", description=__doc__)
+    parser.add_argument("names", nargs="*", help="which faults; all by default")
+    parser.add_argument("--budget", type=int, default=BUDGET, help="schedules for each")
+    parser.add_argument("--seconds", type=float, default=1e9, help="for each")
+    parser.add_argument("--seed", type=int, default=1, help="of the first schedule")
+    parser.add_argument("--write", action="store_true", help="keep what was measured for the docs")
+    asked = parser.parse_args(arguments)
+    found: list[Found] = []
+    for name in asked.names or DEFECTS:
+        one = look_for(DEFECTS[name], budget=asked.budget, seconds=asked.seconds, first=asked.seed)
+        found.append(one)
+        how = f"{', '.join(one.by)} (seed {one.seed})" if one.caught else f"NOT CAUGHT: {one.reason}"
+        print(f"{one.name}: {how}; {one.schedules} schedules, {one.seconds} s", flush=True)
+    caught = sum(one.caught for one in found)
+    if asked.write:
+        _keep(found, asked.budget, asked.seconds)
+    print(json.dumps({"caught": caught, "of": len(found)}))
+    return 0 if caught == len([one for one in found if not DEFECTS[one.name].reason]) else 1
+
+
+def _keep(found: list[Found], budget: int, seconds: float) -> None:
+    """Keep what was measured; faults that were not looked for this time stay as they were."""
+    before: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {"defects": []}
+    rows = {row["name"]: row for row in before["defects"] if row["name"] in DEFECTS}
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    when = {"measured": time.strftime("%Y-%m-%d", time.gmtime()), "commit": commit}
+    rows.update({one.name: {**asdict(one), **when} for one in found})
+    told = {
+        **when,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "budget": {"schedules": budget, "seconds": seconds if seconds < 1e9 else None},
+        "defects": [rows[name] for name in DEFECTS if name in rows],
+        "not_possible": NOT_CAUGHT,
+    }
+    RESULT.write_text(json.dumps(told, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
