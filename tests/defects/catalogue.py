@@ -1,9 +1,9 @@
-"""Deliberate faults, by name: each breaks one rule that the product keeps, from outside, and one at a time.
+"""Deliberate faults, by name: each breaks one rule that the product keeps, from outside, one at a time.
 
-Purpose: a judge that finds nothing is believed only if it finds what was put there. Functions are replaced and
-SQL statements changed in memory; the product has no switch for any of it.
+Purpose: a judge that finds nothing is believed only if it finds what was put there. Functions are replaced
+and SQL statements changed in memory; the product has no switch for any of it.
 
-``world`` is what a schedule of the world's own mixture is narrowed to, where a fault shows in one corner only.
+``world`` is what a schedule of the world's own mixture is narrowed to, where a fault shows in a corner only.
 """
 
 from __future__ import annotations

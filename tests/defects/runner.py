@@ -1,8 +1,8 @@
 """Look for deliberate faults: one after the other, schedule after schedule, until a promise is seen broken.
 
 ``python -m tests.defects.runner`` runs them all and prints, as its last line, ``{"caught": n, "of": n}``.
-With ``--write`` it keeps what it measured in ``docs/explanation/proof.json``, from which the table in the docs
-is made.
+With ``--write`` it keeps what it measured in ``docs/explanation/proof.json``, from which the table in the
+docs is made.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ def look_for(defect: Defect, *, budget: int = BUDGET, seconds: float = 1e9, firs
 _NAMED = re.compile(r"^([a-z]+(?:_[a-z]+)+): ")
 _SAID = (
     ("left before its intent", "the tool service: intent before call"),
+    ("its intent is not that", "the tool service: the intent of this very attempt"),
     ("under epoch", "the store's other eyes: only the current epoch writes"),
     ("did not come to rest", "the clock: every task ends"),
     ("died by itself", "the worker: it does not die by itself"),

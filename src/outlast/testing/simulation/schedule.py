@@ -376,11 +376,18 @@ class _Schedule:
             self.violations.append(f"{call.idempotency_key}: attempt {call.attempt} left before its intent")
 
     def _begins(self, call: ToolCall) -> None:
-        """Look whether the lease of a call stands at the moment when its sender has made sure of it."""
+        """Look whether the lease and the intent of a call stand at the moment when its sender has made sure."""
         ref = TaskRef(tenant=call.tenant, task=call.task)
         attempts = self.world.look(self.world.database.read_attempts(ref))
         if any(one.epoch == call.epoch and one.end == "lost" for one in attempts):
             self.violations.append(f"{call.idempotency_key}: was sent under a lease that was lost")
+        key = call.idempotency_key.partition(":")[2]
+        query = OperationFilter(tenant=call.tenant, task=call.task, key=key)
+        rows = self.world.look(self.world.database.list_operations(query))
+        if [(row.epoch, row.attempt) for row in rows] != [(call.epoch, call.attempt)]:
+            self.violations.append(
+                f"{call.idempotency_key}: its intent is not that of attempt {call.attempt}"
+            )
 
     def _look_now(self) -> None:
         """Ask every checker in the middle of it all, right after a misfortune."""
