@@ -37,6 +37,7 @@ from outlast.store.sqlite import (
 )
 from outlast.store.sqlite.heads import Head
 from outlast.store.sqlite.transaction import SQL
+from outlast.testing.simulation import Faults
 from outlast.testing.simulation.node import NodeStore
 
 __all__ = ["DEFECTS", "NOT_CAUGHT", "Defect"]
@@ -129,7 +130,10 @@ def lost_claim_forgotten(patch: Patch) -> None:
     patch.set(claim, "reconcile", lambda *_: [])
 
 
-@defect("a worker that is told that its lease is gone goes on as if it had been written")
+@defect(
+    "a worker that is told that its lease is gone goes on as if it had been written",
+    reason="the last look before each send holds: a worker without its lease has lost its trust as well",
+)
 def stale_verdict_ignored(patch: Patch) -> None:
     def believe(journal: Any, lease: Any, waiting: Any) -> None:
         for _, future, told, _ in waiting:
@@ -204,7 +208,11 @@ def facts_not_raised(patch: Patch) -> None:
     patch.sql("write_head", "facts = :facts", "facts = facts + 0 * :facts")
 
 
-@defect("a worker counts facts as heard before it has read the inbox")
+@defect(
+    "a worker counts facts as heard before it has read the inbox",
+    agents=("family",),
+    faults=Faults(freezes=1, store=0.3),
+)
 def facts_before_inbox(patch: Patch) -> None:
     hear = Run.hear
 
@@ -220,7 +228,10 @@ def facts_before_inbox(patch: Patch) -> None:
     patch.set(Run, "hear", early)
 
 
-@defect("news that came in between is cleared with what was heard")
+@defect(
+    "news that came in between is cleared with what was heard",
+    reason="it costs time and no promise: a suspension compares facts, and the task is claimed again",
+)
 def news_cleared_unseen(patch: Patch) -> None:
     patch.sql("clear_news", "news between 1 and :facts", "news >= 1 and :facts >= 0")
 

@@ -25,7 +25,7 @@ from outlast.approvals import Approvals
 from outlast.core import values
 from outlast.core.transitions import TASK
 from outlast.errors import OutlastError, StoreUnavailable, UnsettledPrefix
-from outlast.store.records import Settlement, TaskRef
+from outlast.store.records import OperationRow, Settlement, TaskRef
 from outlast.store.rows import OperationFilter, TaskRow
 from outlast.streams.tail import FINAL, Tail
 from outlast.submitting import DEFAULT_TENANT
@@ -76,6 +76,7 @@ class People:
             ("forker", faults.forks, self._fork),
         ):
             ending += [self._begin(f"{name}{number}", work, number) for number in range(1, count + 1)]
+        self._begin("operator", self._operate, 1)
         if {"asker"} & set(self.agents):
             for number in (1, 2):
                 self._begin(f"approver{number}", self._decide, number)
@@ -84,9 +85,8 @@ class People:
         return ending
 
     def heal(self) -> None:
-        """From now on nobody leaves anything for later, and an operator settles."""
+        """From now on nobody leaves anything for later, and the operator settles whatever waits."""
         self.healed = True
-        self._begin("operator", self._operate, 1)
 
     def _begin(self, name: str, work: Any, number: int) -> asyncio.Task[Any]:
         member = self.world.add(name)
@@ -290,29 +290,34 @@ class People:
     # -- the operator ---------------------------------------------------------------------------------------
 
     async def _operate(self, member: Member, number: int) -> None:
-        """Settle what waits for a person, truthfully: once nothing of it is under way any more."""
-        store, service = member.store, self.world.service
+        """Settle truthfully: at any time what has happened; what has not, once nothing can be under way."""
         query = OperationFilter(tenant=DEFAULT_TENANT, state="unknown")
         while not self.done:
-            await asyncio.sleep(TOOL_TIMEOUT_S / 2)
-            for row in await store.list_operations(query):
-                key = row.idempotency_key or f"{row.task}:{row.key}"
-                if service.under_way[key]:
-                    continue
-                ticket = service.ticket_of(key)
-                (head,) = await store.read_tasks([TaskRef(tenant=row.tenant, task=row.task)])
-                absent: Verdict = "send_again" if head.state not in TASK.final else "did_not_happen"
-                await store.settle(
-                    [
-                        Settlement(
-                            tenant=row.tenant,
-                            task=row.task,
-                            key=row.key,
-                            turn=row.turn,
-                            verdict=absent if ticket is None else "happened",
-                            by="person:operator",
-                            reason="looked it up",
-                            result=None if ticket is None else values.encode(ticket),
-                        )
-                    ]
-                )
+            await asyncio.sleep(TOOL_TIMEOUT_S / 2 if self.healed else self._fate.uniform(0.5, 4.0))
+            try:
+                for row in await member.store.list_operations(query):
+                    await self._settle(member, row)
+            except StoreUnavailable:
+                continue
+
+    async def _settle(self, member: Member, row: OperationRow) -> None:
+        service = self.world.service
+        key = row.idempotency_key or f"{row.task}:{row.key}"
+        ticket = service.ticket_of(key)
+        if service.under_way[key] or (ticket is None and not self.healed):
+            return
+        (head,) = await member.store.read_tasks([TaskRef(tenant=row.tenant, task=row.task)])
+        # Of two tasks that go on under one key, the one that sent first may send again.
+        own = row.idempotency_key in (None, f"{row.task}:{row.key}")
+        absent: Verdict = "send_again" if own and head.state not in TASK.final else "did_not_happen"
+        settlement = Settlement(
+            tenant=row.tenant,
+            task=row.task,
+            key=row.key,
+            turn=row.turn,
+            verdict=absent if ticket is None else "happened",
+            by="person:operator",
+            reason="looked it up",
+            result=None if ticket is None else values.encode(ticket),
+        )
+        await member.store.settle([settlement])

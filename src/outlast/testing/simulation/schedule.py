@@ -139,7 +139,7 @@ def varied(seed: int) -> dict[str, Any]:
     elif kind < 0.9:
         faults = Faults(freezes=2, store=0.15, hints=0.5)
     else:
-        faults = Faults(cancels=1, retries=1, forks=1)
+        faults = Faults(drains=2, cancels=1, retries=1, forks=1)
     return {
         "workers": random.choice((2, 2, 3)),
         "tasks": random.choice((1, 2, 2, 3)),
@@ -376,7 +376,7 @@ class _Schedule:
             self.violations.append(f"{call.idempotency_key}: attempt {call.attempt} left before its intent")
 
     def _begins(self, call: ToolCall) -> None:
-        """Look whether the lease and the intent of a call stand at the moment when its sender has made sure."""
+        """Look whether the lease and the intent of a call stand when its sender has made sure of it."""
         ref = TaskRef(tenant=call.tenant, task=call.task)
         attempts = self.world.look(self.world.database.read_attempts(ref))
         if any(one.epoch == call.epoch and one.end == "lost" for one in attempts):
@@ -410,6 +410,7 @@ class _Schedule:
         for row in dump["operations"]:
             ledger[row["task"]].append(row)
         self._judge_consent(dump)
+        self._judge_calm(dump)
         self._judge_repeats(dump)
         heads = {row["id"]: row for row in dump["tasks"]}
         results = {(row["task"], row["round"]): row for row in dump["results"]}
@@ -454,6 +455,17 @@ class _Schedule:
             needs = row["name"] in MUST_BE_ASKED and row["attempt"] > 0 and row["idempotency_key"] is None
             if needs and (row["task"], row["key"], row["decision"]) not in used:
                 self.violations.append(f"{row['task']}:{row['key']} was sent, and nobody had agreed to it")
+
+    def _judge_calm(self, dump: dict[str, list[dict[str, Any]]]) -> None:
+        """Look whether a call's outcome was lost although nothing went wrong: not by a drain, a cancel or an
+        end either."""
+        faults = self.faults
+        if faults.crashes or faults.freezes or faults.store or faults.tools:
+            return
+        for row in dump["events"]:
+            # A fork does not know what the task that it was made from has done.
+            if row["kind"] == "operation.unknown" and "forked from" not in row["data"]:
+                self.violations.append(f"{row['task']}: lost an outcome in calm weather: {row['data']}")
 
     def _judge_repeats(self, dump: dict[str, list[dict[str, Any]]]) -> None:
         """Look whether a fork has done again what was begun before it was made, under another key."""
