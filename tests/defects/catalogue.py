@@ -312,7 +312,11 @@ def open_calls_forgotten(patch: Patch) -> None:
     patch.sql("open_effects", "where ", "where 0 and ")
 
 
-@defect("a resend leaves the reconciliation queue before its intent is on disk")
+@defect(
+    "a resend leaves the reconciliation queue before its intent is on disk",
+    agents=("fan", "racer"),
+    faults=Faults(crashes=3, tools=0.5, cancels=3),
+)
 def resend_taken_out_early(patch: Patch) -> None:
     patch.sql(
         "record_outcome", "(state = 'unknown' and :state <> 'planned')", "(state = 'unknown' or :state = '')"

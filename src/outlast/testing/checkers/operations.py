@@ -86,7 +86,13 @@ def effects_are_accounted_for(seen: Evidence) -> Iterator[str]:
 
 
 def unknowns_are_queued(seen: Evidence) -> Iterator[str]:
-    """Every unknown is in the reconciliation queue, and nothing else is."""
+    """Every unknown is in the reconciliation queue, and nothing else is; what was under way when its task
+    ended is unknown."""
+    for row in seen.rows("operations"):
+        head = seen.heads.get((row["tenant"], row["task"]))
+        sent = row["kind"] in ("tool", "model", "compensation") and row["state"] == "running"
+        if sent and head is not None and head["state"] in TASK.final:
+            yield f"{where(row)}: is running in a task that has ended"
     unknown = {operation_of(row) for row in seen.rows("operations") if row["state"] == "unknown"}
     queued = {operation_of(row) for row in seen.rows("unsettled")}
     for name in sorted(unknown - queued):

@@ -136,7 +136,9 @@ def varied(seed: int) -> dict[str, Any]:
         faults = Faults.turmoil()
     elif kind < 0.8:
         faults = replace(Faults.one_crash(), cancels=1, forks=1)
-    elif kind < 0.9:
+    elif kind < 0.84:
+        faults = Faults(crashes=8)
+    elif kind < 0.92:
         faults = Faults(freezes=2, store=0.15, hints=0.5)
     else:
         faults = Faults(drains=2, cancels=1, retries=1, forks=1)
