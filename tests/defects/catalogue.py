@@ -418,7 +418,11 @@ def decision_not_needed(patch: Patch) -> None:
     patch.set(effects, "_intend", anyway)
 
 
-@defect("people may decide when the time of a question is over", agents=("asker",))
+@defect(
+    "people may decide when the time of a question is over",
+    agents=("asker",),
+    faults=Faults(crashes=4, freezes=2),
+)
 def expiry_ignored(patch: Patch) -> None:
     decide = approving._decide_one
     read = approving.read_approval
@@ -437,7 +441,11 @@ def expiry_ignored(patch: Patch) -> None:
     patch.set(approving, "_decide_one", decide_one)
 
 
-@defect("what people decide on is not compared with what they saw", agents=("asker",))
+@defect(
+    "what people decide on is not compared with what they saw",
+    agents=("asker",),
+    faults=Faults.calm(),
+)
 def fingerprint_not_compared(patch: Patch) -> None:
     decide = approving._decide_one
 
@@ -593,7 +601,9 @@ def fork_of_unsettled(patch: Patch) -> None:
 # ── submitting, business keys ────────────────────────────────────────────────────────────────────
 
 
-@defect("a submit that is repeated is told of a task that was never stored")
+@defect(
+    "a submit that is repeated is told of a task that was never stored", faults=Faults(store=0.3), tasks=3
+)
 def repeat_gets_another_task(patch: Patch) -> None:
     patch.set(submit, "_read_winner", lambda _, one: Submitted(kind="accepted", task=one.task))
 

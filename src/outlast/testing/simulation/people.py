@@ -151,6 +151,8 @@ class People:
             await asyncio.sleep(self._fate.uniform(0.2, 1.5))
             try:
                 for view in await approvals.list():
+                    # People think, and what they saw may be another question by then.
+                    await asyncio.sleep(self._fate.choice((0.0, 0.0, 0.5, 1.0)))
                     await self._answer(approvals, view, f"approver{number}")
             except StoreUnavailable:
                 continue
