@@ -160,7 +160,11 @@ def lease_kept(patch: Patch) -> None:
     patch.sql("drop_lease", "delete from leases\nwhere ", "delete from leases\nwhere 0 and ")
 
 
-@defect("the lease is given back while calls are under way, and nobody waits for them")
+@defect(
+    "the lease is given back while calls are under way, and nobody waits for them",
+    agents=("fan", "booker"),
+    faults=Faults(drains=3, cancels=2),
+)
 def lease_released_before_draining(patch: Patch) -> None:
     async def at_once(run: Run) -> None:
         run.sealed = True

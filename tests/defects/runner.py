@@ -86,6 +86,7 @@ _SAID = (
     ("did not come to rest", "the clock: every task ends"),
     ("died by itself", "the worker: it does not die by itself"),
     ("the service made", "the tool service: results are true"),
+    ("was refused:", "people: a signal that is sent again is the same"),
     ("it was sent", "people: signals are heard once"),
     ("has not seen what", "people: decisions are for what was seen"),
     ("nobody had agreed", "people: consent before the call"),

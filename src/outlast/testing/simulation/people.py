@@ -24,7 +24,7 @@ from outlast.app import Outlast
 from outlast.approvals import Approvals
 from outlast.core import values
 from outlast.core.transitions import TASK
-from outlast.errors import OutlastError, StoreUnavailable, UnsettledPrefix
+from outlast.errors import OutlastError, StoreUnavailable, TaskEnded, UnsettledPrefix
 from outlast.store.records import OperationRow, Settlement, TaskRef
 from outlast.store.rows import OperationFilter, TaskRow
 from outlast.streams.tail import FINAL, Tail
@@ -199,8 +199,10 @@ class People:
                 # Whoever was not told whether it came may send it again.
                 try:
                     await app.signal(task, SIGNAL, sent, key=f"signal-{sent}")
-                except OutlastError as error:
+                except (TaskEnded, StoreUnavailable) as error:
                     self.world.note(f"signal {sent} was refused: {error.code}")
+                except OutlastError as error:
+                    self.world.accuse(f"signal {sent} of {task} was refused: {error!r}")
 
     # -- those who meddle -----------------------------------------------------------------------------------
 
