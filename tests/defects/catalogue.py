@@ -130,10 +130,7 @@ def lost_claim_forgotten(patch: Patch) -> None:
     patch.set(claim, "reconcile", lambda *_: [])
 
 
-@defect(
-    "a worker that is told that its lease is gone goes on as if it had been written",
-    reason="the last look before each send holds: a worker without its lease has lost its trust as well",
-)
+@defect("a worker that is told that its lease is gone goes on as if it had been written")
 def stale_verdict_ignored(patch: Patch) -> None:
     def believe(journal: Any, lease: Any, waiting: Any) -> None:
         for _, future, told, _ in waiting:
