@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -40,6 +41,7 @@ from outlast.server.routes.tasks import MAX_LEDGER
 from outlast.settings import Settings
 from outlast.store.posting import MAX_INBOX, CancelReply, Posted
 from outlast.streams import tail
+from outlast.testing.simulation import coverage
 from outlast.tools import http
 from outlast.tools.call import ToolCall
 from outlast.tools.classify import rows
@@ -512,6 +514,54 @@ def verdicts() -> str:
         shown = _signature(kind.__name__, kind.__init__) if own else f"`{kind.__name__}(message)`"
         rows.append((shown, prose(kind.__doc__).rstrip(".")))
     return table(["raise", "meaning"], rows)
+
+
+@part
+def seeded_defects() -> str:
+    """Deliberate faults, and who found them, as measured."""
+    kept = _proof()
+    found = [row for row in kept["defects"] if row["caught"]]
+    told = table(
+        ("fault", "found by", "schedules", "measured"),
+        (
+            (
+                f"{code(row['name'])}: {row['says']}",
+                "; ".join(code(by) if by.isidentifier() else by for by in row["by"]),
+                row["schedules"],
+                f"{row['measured']}, {row['commit']}",
+            )
+            for row in found
+        ),
+    )
+    when = f"{len(found)} of {len(kept['defects'])}, on {kept['machine']} with Python {kept['python']}."
+    return f"{when}\n\n{told}"
+
+
+@part
+def missed_defects() -> str:
+    """Deliberate faults that were not found, and those that this world cannot have."""
+    kept = _proof()
+    missed = [
+        (f"{code(row['name'])}: {row['says']}", f"{row['reason']} ({row['schedules']} schedules)")
+        for row in kept["defects"]
+        if not row["caught"]
+    ]
+    return table(("fault", "why"), [*missed, *kept["not_possible"].items()])
+
+
+@part
+def covered_moves() -> str:
+    """What a run of the simulation has to come through, and what it does not reach."""
+    told = f"{len(coverage.PROMISED)} moves and {len(coverage.FAULTS)} kinds of fault: "
+    told += ", ".join(sorted(coverage.FAULTS)) + ". Not reached:\n\n"
+    return told + table(
+        ("move", "why"), ((code(" ".join(move)), why) for move, why in sorted(coverage.UNREACHED.items()))
+    )
+
+
+def _proof() -> dict[str, Any]:
+    kept: dict[str, Any] = json.loads((Path(__file__).parent / "explanation" / "proof.json").read_text())
+    return kept
 
 
 def main() -> None:

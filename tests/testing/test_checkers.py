@@ -348,6 +348,19 @@ def _ask_in_vain_more_often_than_asked(it: Exhibit) -> None:
     it.rows("unsettled", "waiting")[0]["unusable"] = 2
 
 
+@breaks("unknowns_are_queued", "is running in a task that has ended")
+def _leave_a_call_running_at_the_end(it: Exhibit) -> None:
+    next(row for row in it.rows("operations", "failed") if row["kind"] == "tool")["state"] = "running"
+
+
+@breaks("calls_succeed_once", "call: has ended by event 901, and again by 902")
+def _tell_two_ends_of_a_call(it: Exhibit) -> None:
+    last = it.rows("events", "running")[-1]
+    data = '{"operation":"call","kind":"tool"}'
+    for number, kind in ((901, "operation.succeeded"), (902, "operation.failed")):
+        it.dump["events"].append({**last, "number": number, "kind": kind, "data": data})
+
+
 @breaks("settlements_are_counted", "1 of tool-")
 def _forget_a_settlement(it: Exhibit) -> None:
     it.dump["settled_counts"].clear()

@@ -25,6 +25,7 @@ from outlast.testing.checkers.facts import (
 )
 from outlast.testing.checkers.operations import (
     business_keys_follow_their_operations,
+    calls_succeed_once,
     effects_are_accounted_for,
     intent_before_call_before_outcome,
     settlements_are_counted,
@@ -63,6 +64,7 @@ CHECKERS: dict[str, Checker] = {
         intent_before_call_before_outcome,
         effects_are_accounted_for,
         unknowns_are_queued,
+        calls_succeed_once,
         settlements_are_counted,
         schedules_account_for_their_tasks,
         business_keys_follow_their_operations,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
@@ -85,7 +86,13 @@ def effects_are_accounted_for(seen: Evidence) -> Iterator[str]:
 
 
 def unknowns_are_queued(seen: Evidence) -> Iterator[str]:
-    """Every unknown is in the reconciliation queue, and nothing else is."""
+    """Every unknown is in the reconciliation queue, and nothing else is; what was under way when its task
+    ended is unknown."""
+    for row in seen.rows("operations"):
+        head = seen.heads.get((row["tenant"], row["task"]))
+        sent = row["kind"] in ("tool", "model", "compensation") and row["state"] == "running"
+        if sent and head is not None and head["state"] in TASK.final:
+            yield f"{where(row)}: is running in a task that has ended"
     unknown = {operation_of(row) for row in seen.rows("operations") if row["state"] == "unknown"}
     queued = {operation_of(row) for row in seen.rows("unsettled")}
     for name in sorted(unknown - queued):
@@ -100,6 +107,27 @@ def unknowns_are_queued(seen: Evidence) -> Iterator[str]:
             yield f"{where(row)}: is to be sent again by a task that has ended"
         if row["resend"] and row["ask_at"] is not None:
             yield f"{where(row)}: is to be sent again and asked about at {row['ask_at']}"
+
+
+def calls_succeed_once(seen: Evidence) -> Iterator[str]:
+    """After a call has succeeded, or was settled as happened, no other end of it is told, unless it was begun
+    again or thrown in doubt."""
+    for name, rows in seen.by_task("events").items():
+        done: dict[str, int] = {}
+        for row in sorted(rows, key=lambda one: int(one["number"])):
+            word = row["kind"].removeprefix("operation.")
+            if word == row["kind"]:
+                continue
+            data = json.loads(row["data"])
+            key = str(data.get("operation"))
+            if data.get("kind") not in (None, "tool", "compensation"):
+                continue
+            if word in ("succeeded", "failed", "settled") and key in done:
+                yield f"{where((*name, key))}: has ended by event {done[key]}, and again by {row['number']}"
+            if word == "succeeded" or (word == "settled" and data.get("verdict") == "happened"):
+                done[key] = row["number"]
+            elif word in ("started", "unknown", "contradicted"):
+                done.pop(key, None)
 
 
 def settlements_are_counted(seen: Evidence) -> Iterator[str]:

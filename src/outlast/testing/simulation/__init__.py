@@ -14,14 +14,16 @@ runs the schedule again and shows its trace.
 State. See ``schedule`` (stormy, healed, quiet), ``loop`` (whose handle is next) and ``weather`` (what may go
 wrong).
 
-Judgement. The checkers of ``outlast.testing.checkers`` over a dump of the store, and the tool service's log.
+Judgement. The checkers of ``outlast.testing.checkers`` over a dump of the store, the tool service's log, and
+what people were told (``people``). A run that misses a move or a fault that the world promises (``coverage``)
+proves nothing, and says so.
 
 Not covered. What can only go wrong inside PostgreSQL, in real sockets, and between real processes: those have
 suites of their own.
 """
 
 from outlast.testing.simulation.loop import Node, SimulationLoop, Stuck, current_node
-from outlast.testing.simulation.schedule import Report, run_schedule
+from outlast.testing.simulation.schedule import Report, run_schedule, varied
 from outlast.testing.simulation.weather import Faults
 from outlast.testing.simulation.world import World, current_world
 
@@ -35,4 +37,5 @@ __all__ = [
     "current_node",
     "current_world",
     "run_schedule",
+    "varied",
 ]

@@ -2,7 +2,10 @@
 
 ``refund`` is the plain one: a step, one keyed tool call with ``find``, a sleep that suspends. ``fan`` does
 three side by side under three effect classes, ``transfer`` moves what only a person can settle, ``flaky``
-fails and is run again, ``hurried`` has a deadline that may well pass. Each answers the tickets that it made.
+fails and is run again, ``hurried`` has a deadline that may well pass. ``patient`` waits for signals,
+``asker`` for people, ``family`` for children; ``racer`` takes what comes first, and ``undone`` takes back
+what it did. ``booker`` asks a service that knows no keys, ``exclusive`` waits for others with its business
+key. Each answers the tickets that it made.
 """
 
 from __future__ import annotations
@@ -10,19 +13,45 @@ from __future__ import annotations
 from typing import Any
 
 from outlast.app import Outlast
+from outlast.core.approval import Answer, Ask
 from outlast.core.retry import Backoff
 from outlast.engine.context import TaskContext
+from outlast.errors import OperationError, WaitTimeout
 from outlast.testing.simulation.world import current_world
 from outlast.tools.call import ToolCall
 
-__all__ = ["AGENTS", "APP", "MAY_FAIL", "TOOL_TIMEOUT_S"]
+__all__ = [
+    "AGENTS",
+    "APP",
+    "LISTENERS",
+    "MAY_DO_AGAIN",
+    "MAY_FAIL",
+    "MAY_MAKE_MORE",
+    "MUST_BE_ASKED",
+    "SIGNAL",
+    "TOOL_TIMEOUT_S",
+]
 
 TOOL_TIMEOUT_S = 5
+VISIBLE_S = 16
+"""After what time an effect shows at the latest; requests are late by less."""
 APP = Outlast("simulation")
 """One registry for every world; bodies find their world by the context that they run in."""
-AGENTS = ("refund", "fan", "transfer", "flaky", "hurried")
-MAY_FAIL = frozenset({"hurried"})
+AGENTS = (
+    "refund", "fan", "transfer", "flaky", "hurried", "patient", "asker", "family", "racer", "undone",
+    "booker", "exclusive",
+)  # fmt: skip
+MAY_FAIL = frozenset({"hurried", "undone"})
 """Agents whose tasks may fail although nothing is wrong."""
+MAY_MAKE_MORE = frozenset({"racer", "undone"})
+"""Agents whose calls may go on when they do not look any more."""
+MAY_DO_AGAIN = frozenset({"family", "undone"})
+"""Agents of which a fork rightly does again what was done: by other children, or since it was undone."""
+MUST_BE_ASKED = frozenset({"pay"})
+"""Tools about which policy always asks."""
+SIGNAL = "news"
+LISTENERS = frozenset({"patient", "racer"})
+"""Agents that wait for signals of that name."""
 
 
 # -- tools --------------------------------------------------------------------------------------------------
@@ -43,6 +72,14 @@ async def create_ticket(call: ToolCall, invoice: str, amount: int) -> dict[str, 
     return await _make(call, invoice, amount)
 
 
+@APP.tool(
+    effect="keyed", key_window="1h", find=find_ticket, retry=Backoff(attempts=1), timeout=TOOL_TIMEOUT_S
+)
+async def create_once(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
+    """Make a ticket, and leave it to the agent to try again."""
+    return await _make(call, invoice, amount)
+
+
 @APP.tool(effect="keyed", key_window=8, timeout=TOOL_TIMEOUT_S)
 async def create_soon(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
     """Make a ticket; the service cannot be asked, and promises to know the key for a short time."""
@@ -58,6 +95,25 @@ async def put_ticket(call: ToolCall, invoice: str, amount: int) -> dict[str, Any
 @APP.tool(effect="manual", timeout=TOOL_TIMEOUT_S)
 async def move_money(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
     """Make a ticket; whoever does not know whether it was made has to ask a person."""
+    return await current_world().service.create(call, {"invoice": invoice, "amount": amount}, forgetful=True)
+
+
+@APP.tool(effect="queryable", find=find_ticket, visible_within=VISIBLE_S, timeout=TOOL_TIMEOUT_S)
+async def book(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
+    """Make a ticket; the service can be asked and knows no keys."""
+    return await current_world().service.create(call, {"invoice": invoice, "amount": amount}, forgetful=True)
+
+
+@APP.tool(
+    effect="keyed",
+    key_window="1h",
+    find=find_ticket,
+    business_key="{till}",
+    lock="wait",
+    timeout=TOOL_TIMEOUT_S,
+)
+async def make_alone(call: ToolCall, till: str, invoice: str, amount: int) -> dict[str, Any]:
+    """Make a ticket while nobody else does."""
     return await _make(call, invoice, amount)
 
 
@@ -65,6 +121,38 @@ async def move_money(call: ToolCall, invoice: str, amount: int) -> dict[str, Any
 async def look_up(call: ToolCall) -> bool:
     """Look whether there is a ticket under a key that never has one."""
     return await current_world().service.find(call) is None
+
+
+async def withdraw(call: ToolCall, result: dict[str, Any]) -> dict[str, Any]:
+    """Take a ticket back: a ticket of its own, that says which."""
+    return await current_world().service.create(call, {"withdraws": result["ticket"]})
+
+
+withdraw_surely = APP.tool(name="withdraw_surely", effect="idempotent", timeout=TOOL_TIMEOUT_S)(withdraw)
+withdraw_by_hand = APP.tool(name="withdraw_by_hand", effect="manual", timeout=TOOL_TIMEOUT_S)(withdraw)
+
+
+@APP.tool(effect="keyed", key_window="1h", find=find_ticket, undo="withdraw_surely", timeout=TOOL_TIMEOUT_S)
+async def file_ticket(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
+    """Make a ticket that can be taken back."""
+    return await _make(call, invoice, amount)
+
+
+@APP.tool(effect="idempotent", undo="withdraw_by_hand", timeout=TOOL_TIMEOUT_S)
+async def file_again(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
+    """Make a ticket that can be taken back, if nobody has to know whether it was."""
+    return await _make(call, invoice, amount)
+
+
+def asks(amount: int) -> Answer:
+    """Ask two people about odd amounts, one about others; not for long."""
+    return Ask("an amount", quorum=1 + amount % 2, expires=5)
+
+
+@APP.tool(effect="keyed", key_window="1h", find=find_ticket, approval=asks, timeout=TOOL_TIMEOUT_S)
+async def pay(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
+    """Make a ticket if people agree."""
+    return await _make(call, invoice, amount)
 
 
 # -- agents -------------------------------------------------------------------------------------------------
@@ -118,7 +206,7 @@ async def flaky(task: TaskContext, invoice: str, amount: int) -> dict[str, Any]:
             raise ValueError("not yet")
         return "done"
 
-    ticket = await task.call(create_ticket, invoice=invoice, amount=amount)
+    ticket = await task.call(create_once, invoice=invoice, amount=amount)
     await task.step(sometimes)
     if task.attempt == 2:
         raise ValueError("not yet either")
@@ -130,5 +218,120 @@ async def hurried(task: TaskContext, invoice: str, amount: int) -> dict[str, Any
     """Make two tickets with a pause between them, in too little time if anything goes wrong."""
     first = await task.call(create_ticket, invoice=invoice, amount=amount)
     await task.sleep(3)
-    second = await task.call(move_money, invoice=invoice, amount=amount)
+    second = await task.call(move_money, invoice=invoice, amount=amount + 1)
+    return {"tickets": [first["ticket"], second["ticket"]]}
+
+
+@APP.agent(name="patient")
+async def patient(task: TaskContext, invoice: str, amount: int) -> dict[str, Any]:
+    """Wait for signals, each for a while, with a call in between."""
+    heard = [await _hear(task, 3)]
+    ticket = await task.call(create_ticket, invoice=invoice, amount=amount)
+    heard += [await _hear(task, 2), await _hear(task, 0)]
+    return {"tickets": [ticket["ticket"]], "heard": [each for each in heard if each is not None]}
+
+
+async def _hear(task: TaskContext, seconds: float) -> Any:
+    try:
+        return await task.wait(SIGNAL, timeout=seconds)
+    except WaitTimeout:
+        return None
+
+
+@APP.agent(name="asker")
+async def asker(task: TaskContext, invoice: str, amount: int) -> dict[str, Any]:
+    """Ask people a question, and whether two calls may be made; live with every answer."""
+    tickets: list[str] = []
+    try:
+        account = await task.ask("Which account?", choices=["travel", "office"], timeout=5)
+    except OperationError as error:
+        account = error.code
+    for number in range(2):
+        try:
+            ticket = await task.call(pay, invoice=f"{invoice}/{number}", amount=amount + number)
+        except OperationError:
+            continue
+        tickets.append(ticket["ticket"])
+    return {"tickets": tickets, "account": account}
+
+
+@APP.agent(name="errand")
+async def errand(task: TaskContext, invoice: str, amount: int) -> dict[str, Any]:
+    """Do a part of somebody's work."""
+    await task.sleep(0.2 * (amount % 5))
+    ticket = await task.call(create_ticket, invoice=invoice, amount=amount)
+    return {"tickets": [ticket["ticket"]]}
+
+
+@APP.agent(name="family")
+async def family(task: TaskContext, invoice: str, amount: int) -> dict[str, Any]:
+    """Have three children, one of which goes on by itself, and wait for the others."""
+    children = [
+        task.spawn("errand", {"invoice": f"{invoice}/{number}", "amount": amount + number})
+        for number in range(2)
+    ]
+    task.spawn("errand", {"invoice": f"{invoice}/alone", "amount": amount + 4}, detached=True)
+    ticket = await task.call(put_ticket, invoice=invoice, amount=amount)
+
+    async def end(child: Any) -> str:
+        try:
+            return str((await child.result())["tickets"])
+        except OperationError as error:
+            return error.code
+
+    ends = await task.gather(*(end(child) for child in children))
+    return {"tickets": [ticket["ticket"]], "children": ends}
+
+
+@APP.agent(name="racer")
+async def racer(task: TaskContext, invoice: str, amount: int) -> dict[str, Any]:
+    """Take whichever comes first: a signal, some time, or a call."""
+
+    async def act() -> list[str]:
+        await task.sleep(0.3 * (amount % 4))
+        ticket = await task.call(create_ticket, invoice=invoice, amount=amount)
+        return [ticket["ticket"]]
+
+    async def hear() -> list[str]:
+        await task.wait(SIGNAL)
+        return []
+
+    async def rest() -> list[str]:
+        await task.sleep(1.0)
+        return []
+
+    _, tickets = await task.first(act(), hear(), rest())
+    ticket = await task.call(put_ticket, invoice=f"{invoice}/2", amount=amount)
+    return {"tickets": [*tickets, ticket["ticket"]]}
+
+
+@APP.agent(name="undone", on_failure="undo")
+async def undone(task: TaskContext, invoice: str, amount: int) -> dict[str, Any]:
+    """Make three tickets, some side by side, and find that it was all wrong."""
+    first = await task.call(file_ticket, invoice=invoice, amount=amount)
+    await task.gather(
+        task.call(file_again, invoice=f"{invoice}/1", amount=amount),
+        task.call(file_ticket, invoice=f"{invoice}/2", amount=amount),
+    )
+    await task.sleep(0.3)
+    if amount % 3:
+        raise ValueError("it was all wrong")
+    return {"tickets": [first["ticket"]]}
+
+
+@APP.agent(name="booker")
+async def booker(task: TaskContext, invoice: str, amount: int) -> dict[str, Any]:
+    """Book two things side by side, which nobody may book twice."""
+    tickets = await task.gather(
+        *(task.call(book, invoice=f"{invoice}/{number}", amount=amount) for number in range(2))
+    )
+    return {"tickets": [ticket["ticket"] for ticket in tickets]}
+
+
+@APP.agent(name="exclusive")
+async def exclusive(task: TaskContext, invoice: str, amount: int) -> dict[str, Any]:
+    """Do two things, each while nobody else does."""
+    first = await task.call(make_alone, till="one", invoice=invoice, amount=amount)
+    await task.sleep(0.2)
+    second = await task.call(make_alone, till="one", invoice=f"{invoice}/2", amount=amount)
     return {"tickets": [first["ticket"], second["ticket"]]}

@@ -205,8 +205,8 @@ class Site(Protocol):
         """Hint a topic to every node."""
         ...
 
-    def repeated(self, batch: Batch) -> bool:
-        """Answer whether this batch was applied before, and keep that it was now."""
+    def first_answer(self, batch: Batch, verdicts: list[Flushed]) -> list[Flushed] | None:
+        """Keep what a batch was answered; answer what it was answered before, None for the first time."""
         ...
 
     def accuse(self, violation: str) -> None:
@@ -305,7 +305,11 @@ class NodeStore:
         heads = {row.task: row for row in await store.read_tasks(refs)}
         verdicts = await store.flush(batch, now=now)
         # A batch that is sent again answers as it did the first time, whatever has come since.
-        if self._site.repeated(batch):
+        first = self._site.first_answer(batch, verdicts)
+        if first is not None:
+            # One that comes when its writer has retired is a stranger's, and finds every lease gone.
+            if first != verdicts and any(verdict.kind != "stale" for verdict in verdicts):
+                self._site.accuse(f"{self._name} sent batch {batch.number} again; it was answered otherwise")
             return verdicts
         for write, verdict in zip(batch.writes, verdicts, strict=True):
             head = heads[write.task]

@@ -9,7 +9,7 @@ State: stormy, until every misfortune drawn has happened or its time is over; he
 again, who is frozen thaws, store and tools behave, and an operator settles truthfully what waits for a
 person; quiet: the workers have stopped, and everything that was under way has arrived.
 
-Not covered: more than one version of the code; clients that die.
+Not covered: more than one version of the code; people who die.
 """
 
 from __future__ import annotations
@@ -17,29 +17,37 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Literal
+from random import Random
+from typing import Any
 
 from outlast import telemetry
-from outlast.app import Outlast
 from outlast.core import values
+from outlast.core.transitions import TASK
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.worker import Worker
-from outlast.errors import StoreUnavailable
-from outlast.store.records import Settlement, TaskRef
-from outlast.store.rows import OperationFilter
-from outlast.streams.tail import FINAL, Tail
+from outlast.store.records import TaskRef
+from outlast.store.rows import OperationFilter, TaskFilter
 from outlast.submitting import DEFAULT_TENANT
 from outlast.testing.checkers import CHECKERS, Evidence, Violation, check_all
-from outlast.testing.simulation.agents import APP, MAY_FAIL, TOOL_TIMEOUT_S
+from outlast.testing.simulation.agents import (
+    AGENTS,
+    APP,
+    MAY_DO_AGAIN,
+    MAY_FAIL,
+    MAY_MAKE_MORE,
+    MUST_BE_ASKED,
+)
+from outlast.testing.simulation.coverage import Move, moves_of
 from outlast.testing.simulation.loop import Node, Order, Stuck
-from outlast.testing.simulation.weather import Faults
+from outlast.testing.simulation.people import POLL_S, People
+from outlast.testing.simulation.weather import Faults, Kind
 from outlast.testing.simulation.world import Member, World
 from outlast.tools.call import ToolCall
 
 SETTINGS = WorkerSettings(
-    slots=4, lease_s=4.0, renew_s=1.5, poll_s=2.0, sweep_s=1.5, linger_s=0.5, grace_s=6.0
+    slots=4, lease_s=4.0, renew_s=1.5, poll_s=POLL_S, sweep_s=1.5, linger_s=0.5, grace_s=6.0
 )
 _MAX_STEPS = 300_000
 _MAX_SECONDS = 300.0
@@ -52,9 +60,6 @@ _LOOKED_SHARE = 0.3
 _WATCHED_SHARE = 0.03
 """Of how many schedules the quiet end is watched for a while."""
 
-Verdict = Literal["happened", "did_not_happen", "send_again"]
-Kind = Literal["crash", "freeze", "clock_step", "drain"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
@@ -62,7 +67,8 @@ class Report:
 
     violations: broken promises, none for a schedule that holds. digest: of everything that happened; two runs
     of one schedule have the same. effects: tickets made at the tool service. ended: states of the tasks.
-    misfortunes: what fell on whom, and when. steps: handles run. seconds: virtual. lines: the trace.
+    misfortunes: what fell on whom, and when. moves: of the transition tables, that were made. played: faults,
+    by kind. steps: handles run. seconds: virtual. lines: the trace.
     """
 
     seed: int
@@ -76,6 +82,8 @@ class Report:
     effects: int
     ended: tuple[str, ...]
     misfortunes: tuple[str, ...]
+    moves: frozenset[Move]
+    played: frozenset[str]
     steps: int
     seconds: float
     lines: tuple[str, ...]
@@ -116,6 +124,32 @@ def run_schedule(
     return _Schedule(seed, workers, tasks, drawn, order, shapes, span).run()
 
 
+def varied(seed: int) -> dict[str, Any]:
+    """Draw the arguments of the schedule that a seed stands for in the world's own mixture.
+
+    Most of them have every fault at once and people who meddle; some are calmer, so that what goes wrong only
+    in good weather is seen as well.
+    """
+    random = Random(f"{seed}/varied")
+    kind = random.random()
+    if kind < 0.7:
+        faults = Faults.turmoil()
+    elif kind < 0.8:
+        faults = replace(Faults.one_crash(), cancels=1, forks=1)
+    elif kind < 0.84:
+        faults = Faults(crashes=8)
+    elif kind < 0.92:
+        faults = Faults(freezes=2, store=0.15, hints=0.5)
+    else:
+        faults = Faults(drains=2, cancels=1, retries=1, forks=1)
+    return {
+        "workers": random.choice((2, 2, 3)),
+        "tasks": random.choice((1, 2, 2, 3)),
+        "faults": faults,
+        "agents": AGENTS,
+    }
+
+
 @lru_cache
 def _span(workers: int, tasks: int, agents: tuple[str, ...]) -> int:
     """How many handles the workers run in a calm schedule: where misfortunes can fall."""
@@ -140,12 +174,9 @@ class _Schedule:
         self.world = World(seed, faults=faults, order=order)
         self.fate = self.world.random("fate")
         self.ended_at = 0
-        self.healed = self.done = False
+        self.people = People(self.world, self.world.random("people"), faults, agents)
         self.violations = self.world.violations
         self.misfortunes: list[str] = []
-        self.accepted: list[tuple[str, str]] = []
-        self.shapes: dict[str, str] = {}
-        self.states: list[str] = []
         self.serving: dict[str, tuple[Member, Worker, asyncio.Task[None]]] = {}
         self.members: dict[Node, Member] = {}
         self.earlier: dict[str, list[dict[str, Any]]] | None = None
@@ -166,13 +197,14 @@ class _Schedule:
         unsubscribe = telemetry.subscribe(self._listen)
         loop.on_alarm = self._misfortune
         world.service.on_departure = self._departs
+        world.service.on_beginning = self._begins
         self._set_alarm()
         dump: dict[str, list[dict[str, Any]]] | None = None
         try:
             main = world.start(loop.root, self._script(), name="script")
             dump = loop.run(main, max_steps=_MAX_STEPS, max_seconds=_MAX_SECONDS)
         except Stuck as error:
-            self.violations.append(f"the world did not come to rest: {error}; ended: {self.states}")
+            self.violations.append(f"the world did not come to rest: {error}; ended: {self.people.states}")
         # What a client is told that it should not be told is a finding, whatever it is.
         except Exception as error:
             self.violations.append(f"a client or the script failed: {error!r}")
@@ -191,8 +223,10 @@ class _Schedule:
             violations=tuple(self.violations),
             digest=world.digest(),
             effects=sum(entry.effect_id is not None for entry in world.service.log),
-            ended=tuple(self.states),
+            ended=tuple(self.people.states),
             misfortunes=tuple(self.misfortunes),
+            moves=frozenset() if dump is None else moves_of(dump),
+            played=frozenset(world.weather.played),
             steps=loop.steps,
             seconds=loop.time(),
             lines=tuple(world.lines),
@@ -205,23 +239,28 @@ class _Schedule:
         await world.open()
         for number in range(1, self.workers + 1):
             self._boot(f"w{number}")
-        clients = [
-            world.start(member.node, self._client(member, number), name=f"client {number}")
-            for number in range(1, self.tasks + 1)
-            for member in (world.add(f"client{number}"),)
-        ]
+        ending = self.people.start(self.tasks)
         healing = world.loop.call_later(_HEAL_AFTER_S + self.faults.spell_s, self._heal)
-        await asyncio.gather(*clients)
+        await asyncio.gather(*ending)
         healing.cancel()
         self.ended_at = world.loop.counted
         self._heal()
+        await self._rest()
         if self.fate.random() < _WATCHED_SHARE:
             await self._watch_quiet()
         await self._stop()
-        self.done = True
+        self.people.done = True
         # What is still on its way to the tool service arrives before anything is judged.
         await asyncio.sleep(_QUIET_S)
         return await world.database.dump()
+
+    async def _rest(self) -> None:
+        """Wait until those tasks have ended too that no client follows: children and forks."""
+        query = TaskFilter(tenant=DEFAULT_TENANT, limit=1000)
+        for _ in range(int(_MAX_SECONDS)):
+            if all(row.state in TASK.final for row in await self.world.database.list_tasks(query)):
+                return
+            await asyncio.sleep(0.5)
 
     async def _watch_quiet(self) -> None:
         """Let the workers run on with nothing to do, and look whether anything grows."""
@@ -268,9 +307,10 @@ class _Schedule:
         """Let what is due fall on the node that ran just now: at an await of its own."""
         _, kind = self.due.pop()
         self._set_alarm()
-        if self.healed:
+        if self.people.healed:
             return
         world, loop = self.world, self.world.loop
+        world.weather.played.add(f"worker {kind}")
         if kind == "crash":
             loop.crash(node)
             if self.fate.random() < 0.7:
@@ -317,81 +357,15 @@ class _Schedule:
             self.world.loop.thaw(node)
 
     def _heal(self) -> None:
-        if self.healed:
+        if self.people.healed:
             return
-        self.healed = True
         self.world.note("healed")
         self.world.weather.calm()
         for name in list(self.serving):
             self._restart(name)
         for node in list(self.members):
             self._thaw(node)
-        operator = self.world.add("operator")
-        self.world.start(operator.node, self._operate(operator), name="operator")
-
-    # -- people ---------------------------------------------------------------------------------------------
-
-    async def _client(self, member: Member, number: int) -> None:
-        """Submit a task and follow its stream to the end, however often the store is away."""
-        app = Outlast("client", store=member.store)
-        app.registry = APP.registry
-        tail = Tail(member.store, poll_s=SETTINGS.poll_s)
-        await asyncio.sleep(self.fate.uniform(0.0, 1.5))
-        task = await self._submit(app, number)
-        seen: list[int] = []
-        kind = ""
-        async for event in tail.follow(DEFAULT_TENANT, task):
-            seen.append(event.number)
-            if event.kind in FINAL:
-                kind = event.kind
-        if seen != list(range(1, len(seen) + 1)):
-            self.violations.append(f"the stream of {task} was {seen}")
-        self.world.note(f"client{number} saw {kind}")
-        self.states.append(kind.removeprefix("task."))
-        await tail.close()
-        await app.close()
-
-    async def _submit(self, app: Outlast, number: int) -> str:
-        shape = self.fate.choice(self.agents)
-        given = {"invoice": f"inv-{number}", "amount": 100 + number}
-        while True:
-            try:
-                await app.open()
-                handle = await app.submit(shape, given, key=f"key-{number}")
-            except StoreUnavailable:
-                await asyncio.sleep(0.5)
-                continue
-            self.accepted.append((DEFAULT_TENANT, handle.id))
-            self.shapes[handle.id] = shape
-            return handle.id
-
-    async def _operate(self, member: Member) -> None:
-        """Settle what waits for a person, truthfully: once nothing of it is under way any more."""
-        store, service = member.store, self.world.service
-        query = OperationFilter(tenant=DEFAULT_TENANT, state="unknown")
-        while not self.done:
-            await asyncio.sleep(TOOL_TIMEOUT_S / 2)
-            for row in await store.list_operations(query):
-                key = f"{row.task}:{row.key}"
-                if service.under_way[key]:
-                    continue
-                ticket = service.ticket_of(key)
-                (head,) = await store.read_tasks([TaskRef(tenant=row.tenant, task=row.task)])
-                absent: Verdict = "send_again" if head.ended_at is None else "did_not_happen"
-                await store.settle(
-                    [
-                        Settlement(
-                            tenant=row.tenant,
-                            task=row.task,
-                            key=row.key,
-                            turn=row.turn,
-                            verdict=absent if ticket is None else "happened",
-                            by="person:operator",
-                            reason="looked it up",
-                            result=None if ticket is None else values.encode(ticket),
-                        )
-                    ]
-                )
+        self.people.heal()
 
     # -- judgement ------------------------------------------------------------------------------------------
 
@@ -403,11 +377,25 @@ class _Schedule:
         if not rows or rows[0].attempt < call.attempt:
             self.violations.append(f"{call.idempotency_key}: attempt {call.attempt} left before its intent")
 
+    def _begins(self, call: ToolCall) -> None:
+        """Look whether the lease and the intent of a call stand when its sender has made sure of it."""
+        ref = TaskRef(tenant=call.tenant, task=call.task)
+        attempts = self.world.look(self.world.database.read_attempts(ref))
+        if any(one.epoch == call.epoch and one.end == "lost" for one in attempts):
+            self.violations.append(f"{call.idempotency_key}: was sent under a lease that was lost")
+        key = call.idempotency_key.partition(":")[2]
+        query = OperationFilter(tenant=call.tenant, task=call.task, key=key)
+        rows = self.world.look(self.world.database.list_operations(query))
+        if [(row.epoch, row.attempt) for row in rows] != [(call.epoch, call.attempt)]:
+            self.violations.append(
+                f"{call.idempotency_key}: its intent is not that of attempt {call.attempt}"
+            )
+
     def _look_now(self) -> None:
         """Ask every checker in the middle of it all, right after a misfortune."""
         dump = self.world.look(self.world.database.dump())
         log = self.world.service.log
-        self._ask(check_all(dump, accepted=self.accepted, recorder=log, earlier=self.earlier))
+        self._ask(check_all(dump, accepted=self.people.accepted, recorder=log, earlier=self.earlier))
         self.earlier = dump
 
     def _ask(self, found: list[Violation]) -> None:
@@ -415,32 +403,100 @@ class _Schedule:
 
     def _judge(self, dump: dict[str, list[dict[str, Any]]]) -> None:
         log = self.world.service.log
-        self._ask(check_all(dump, accepted=self.accepted, recorder=log, quiet=True))
+        self._ask(check_all(dump, accepted=self.people.accepted, recorder=log, quiet=True))
         if self.earlier is not None:
             stands = CHECKERS["results_never_change"](Evidence(dump=dump, earlier=self.earlier))
             self.violations += [f"results_never_change: {text}" for text in stands]
-        made: dict[str, list[str]] = defaultdict(list)
-        for entry in log:
-            if entry.effect_id is not None:
-                made[entry.key.partition(":")[0]].append(entry.effect_id)
-        results = {row["task"]: row for row in dump["results"]}
-        for _, task in self.accepted:
-            row = results.get(task)
-            if row is None:
+        made = {entry.key: entry.effect_id for entry in log if entry.effect_id is not None}
+        ledger: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for row in dump["operations"]:
+            ledger[row["task"]].append(row)
+        self._judge_consent(dump)
+        self._judge_calm(dump)
+        self._judge_repeats(dump)
+        heads = {row["id"]: row for row in dump["tasks"]}
+        results = {(row["task"], row["round"]): row for row in dump["results"]}
+        for _, task in self.people.accepted:
+            end = results.get((task, heads[task]["round"])) if task in heads else None
+            if end is None:
                 self.violations.append(f"{task}: has no end")
-            elif row["state"] == "succeeded":
-                said = values.decode(row["result"])["tickets"]
-                if sorted(said) != sorted(made[task]):
-                    self.violations.append(f"{task}: answered {said}; the service made {made[task]}")
-            elif not self._may_fail(task):
-                self.violations.append(f"{task}: ended as {row['state']}: {row['error']}")
+                continue
+            told = task in self.people.cancelled and task not in self.people.retried
+            if told and end["state"] != "cancelled":
+                self.violations.append(f"{task}: ended as {end['state']} after its cancel was acknowledged")
+            if end["state"] == "succeeded":
+                self._compare(task, values.decode(end["result"]), ledger[task], made)
+            elif not self._may_end(task, end["state"]):
+                self.violations.append(f"{task}: ended as {end['state']}: {end['error']}")
 
-    def _may_fail(self, task: str) -> bool:
-        """Whether a failure of a task is no fault: tools that go on failing, too many deaths, a deadline."""
+    def _compare(self, task: str, result: Any, ledger: list[dict[str, Any]], made: dict[str, str]) -> None:
+        """Compare what a task answered with what the service made for it, and what it heard with what was
+        sent."""
+        keys = {row["idempotency_key"] or f"{task}:{row['key']}" for row in ledger if row["kind"] == "tool"}
+        effects = sorted(made[key] for key in keys if key in made)
+        said = sorted(result["tickets"])
+        loose = self.people.shapes[task] in MAY_MAKE_MORE and set(said) <= set(effects)
+        if said != effects and not loose:
+            self.violations.append(f"{task}: answered {said}; the service made {effects}")
+        heard, sent = result.get("heard", []), self.people.sent(task)
+        if len(heard) != len(set(heard)) or not set(heard) <= sent:
+            self.violations.append(f"{task}: heard {heard}; it was sent {sorted(sent)}")
+
+    def _judge_consent(self, dump: dict[str, list[dict[str, Any]]]) -> None:
+        """Look whether people decided on what they saw, and whether what needs their word has it."""
+        for row in dump["votes"]:
+            said = self.people.said.get((row["approval"], row["who"]), set())
+            if not said & {"*", row["fingerprint"]}:
+                self.violations.append(f"{row['approval']}: {row['who']} has not seen what they decided on")
+        used = {
+            (row["task"], row["key"], row["fingerprint"])
+            for row in dump["approvals"]
+            if row["used_at"] is not None
+        }
+        for row in dump["operations"]:
+            needs = row["name"] in MUST_BE_ASKED and row["attempt"] > 0 and row["idempotency_key"] is None
+            if needs and (row["task"], row["key"], row["decision"]) not in used:
+                self.violations.append(f"{row['task']}:{row['key']} was sent, and nobody had agreed to it")
+
+    def _judge_calm(self, dump: dict[str, list[dict[str, Any]]]) -> None:
+        """Look whether a call's outcome was lost although nothing went wrong: not by a drain, a cancel or an
+        end either."""
+        faults = self.faults
+        if faults.crashes or faults.freezes or faults.store or faults.tools:
+            return
+        for row in dump["events"]:
+            # A fork does not know what the task that it was made from has done.
+            if row["kind"] == "operation.unknown" and "forked from" not in row["data"]:
+                self.violations.append(f"{row['task']}: lost an outcome in calm weather: {row['data']}")
+
+    def _judge_repeats(self, dump: dict[str, list[dict[str, Any]]]) -> None:
+        """Look whether a fork has done again what was begun before it was made, under another key."""
+        effects = {entry.key: entry.fingerprint for entry in self.world.service.log if entry.effect_id}
+        submitted = {row["task"]: row["submitted_at"] for row in dump["inputs"]}
+        begun: dict[str, list[tuple[str, int]]] = defaultdict(list)
+        for row in dump["operations"]:
+            key = row["idempotency_key"] or f"{row['task']}:{row['key']}"
+            if row["kind"] == "tool" and key in effects:
+                begun[row["task"]].append((key, row["first_intent_at"]))
+        for fork, source in self.people.forked.items():
+            if self.people.shapes[fork] in MAY_DO_AGAIN:
+                continue
+            before = {key for key, at in begun[source] if at < submitted[fork]}
+            done = {effects[key] for key in before}
+            for key, _ in begun[fork]:
+                if key not in before and effects[key] in done:
+                    self.violations.append(f"{key}: does what was done before it was forked from {source}")
+
+    def _may_end(self, task: str, state: str) -> bool:
+        """Whether an end of a task that is no success is no fault: tools that go on failing, too many deaths,
+        a deadline, people."""
+        if state == "cancelled":
+            return task in self.people.touched
         faults = self.faults
         # A worker that is long cut off from the store dies like any other.
         deaths = SETTINGS.max_deaths if faults.store else faults.crashes + faults.freezes
-        return self.shapes[task] in MAY_FAIL or faults.tools > 0 or deaths >= SETTINGS.max_deaths
+        may_fail = self.people.shapes[task] in MAY_FAIL or task in self.people.retried
+        return may_fail or faults.tools > 0 or deaths >= SETTINGS.max_deaths
 
 
-__all__ = ["SETTINGS", "Report", "run_schedule"]
+__all__ = ["SETTINGS", "Report", "run_schedule", "varied"]

@@ -3,14 +3,15 @@
 Purpose: the other side of effectful calls, without sockets. It does what the Recorder does and keeps the same
 kind of log, so that the same checkers read both.
 
-Identity: an idempotency key stands for one ticket, for ever; the same key with another body is refused.
+Identity: an idempotency key stands for one ticket, for ever; the same key with another body is refused. A
+forgetful part of it makes another ticket for each request.
 
 State: the log and the tickets, in memory of a node of its own, which no crash of a worker touches.
 
 Failure by failure: a request that has left is under way by itself. It arrives although its sender died, may
 arrive late, twice or never, and its answer may get lost; see ``ToolFault``.
 
-Not covered: a service that loses what it acknowledged, and one that does not deduplicate.
+Not covered: a service that loses what it acknowledged.
 """
 
 from __future__ import annotations
@@ -82,7 +83,10 @@ class TicketService:
         self._node = node
         self.on_departure: Callable[[ToolCall], None] = lambda _: None
         """Told of every request that may change something, at the moment when it leaves."""
+        self.on_beginning: Callable[[ToolCall], None] = lambda _: None
+        """Told of the same a moment earlier, when its sender has looked at its lease for the last time."""
         self._tickets: dict[str, dict[str, Any]] = {}
+        self._made = 0
         self._digests: dict[str, str] = {}
         self.under_way: Counter[str] = Counter()
         """How many requests under each key have left and have neither arrived nor been lost."""
@@ -90,13 +94,17 @@ class TicketService:
 
     # -- the caller's side ----------------------------------------------------------------------------------
 
-    async def create(self, call: ToolCall, body: dict[str, Any]) -> dict[str, Any]:
-        """Make a ticket under the call's key. Raises NotSent, Rejected, and what broken connections raise."""
+    async def create(
+        self, call: ToolCall, body: dict[str, Any], *, forgetful: bool = False
+    ) -> dict[str, Any]:
+        """Make a ticket under the call's key. forgetful: another one for each request, since nobody compares
+        keys. Raises NotSent, Rejected, and what broken connections raise."""
         async with call.sending():
+            self.on_beginning(call)
             # The gap between the last look at the lease and the bytes: a process can be frozen in it.
             await asyncio.sleep(self._site.weather.hop())
             self.on_departure(call)
-            status, answer = await self._exchange("POST", call, body)
+            status, answer = await self._exchange("ADD" if forgetful else "POST", call, body)
         if status == 503:
             raise NotSent("the service is not available")
         if status != 201:
@@ -130,7 +138,8 @@ class TicketService:
             loop.call_later(way, self._break, request, context=self._node.context)
         else:
             self._send(request, way)
-        if fault == "twice":
+        # Where nobody compares keys, a repeat on the way is a second effect that no sender can help.
+        if fault == "twice" and method != "ADD":
             self._send(request, way + site.weather.between(0.0, _LATEST_S))
         return await answer
 
@@ -169,10 +178,11 @@ class TicketService:
         ticket = self._tickets.get(request.key)
         if request.method == "GET":
             return (404, None) if ticket is None else (200, ticket)
-        if ticket is not None:
+        if ticket is not None and request.method != "ADD":
             same = self._digests[request.key] == entry.fingerprint
             return (201, ticket) if same else (422, None)
-        ticket = {"ticket": f"R-{len(self._tickets) + 1}", **request.body}
+        self._made += 1
+        ticket = {"ticket": f"R-{self._made}", **request.body}
         self._tickets[request.key] = ticket
         self._digests[request.key] = entry.fingerprint
         entry.effect_id = ticket["ticket"]

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 StoreFault = Literal["none", "refused", "lost", "silent", "late"]
 ToolFault = Literal["none", "refused", "dropped", "unavailable", "reset", "silent", "late", "twice"]
+Kind = Literal["crash", "freeze", "clock_step", "drain"]
+"""What may fall on a worker."""
 
 _SLOW_SHARE = 0.25
 _STORE_FAULTS: tuple[StoreFault, ...] = (
@@ -26,7 +28,8 @@ class Faults:
     of verbs that are refused, done with their answer lost, or done after their caller gave up. tools: share
     of calls to the tool service that fail on the way, act without an answer, or arrive late. hints: share of
     wake-up hints that get lost. spell_s: for how long after the start store, tools and hints misbehave;
-    crashes are bound to the work instead.
+    crashes are bound to the work instead. cancels, retries, forks: how often people cancel a task, try one
+    again that has ended badly, and fork one, at moments of their own.
     """
 
     crashes: int = 0
@@ -37,6 +40,9 @@ class Faults:
     tools: float = 0.0
     hints: float = 0.0
     spell_s: float = 12.0
+    cancels: int = 0
+    retries: int = 0
+    forks: int = 0
 
     @property
     def strikes(self) -> int:
@@ -55,13 +61,23 @@ class Faults:
 
     @classmethod
     def everything(cls) -> Faults:
-        """All kinds, in the same schedule."""
+        """All kinds, in the same schedule, with people who let the tasks alone."""
         return cls(crashes=2, freezes=1, clock_steps=1, drains=1, store=0.05, tools=0.3, hints=0.2)
 
     @classmethod
+    def turmoil(cls) -> Faults:
+        """Everything, and people who cancel, try again and fork."""
+        return replace(cls.everything(), cancels=1, retries=1, forks=1)
+
+    @classmethod
     def parse(cls, text: str) -> Faults:
-        """Read what ``spell`` wrote, or a preset: calm, one_crash, everything. Raises ValueError."""
-        presets = {"calm": cls.calm, "one_crash": cls.one_crash, "everything": cls.everything}
+        """Read what ``spell`` wrote, or a preset. Raises ValueError."""
+        presets = {
+            "calm": cls.calm,
+            "one_crash": cls.one_crash,
+            "everything": cls.everything,
+            "turmoil": cls.turmoil,
+        }
         if text in presets:
             return presets[text]()
         known: dict[str, type[int] | type[float]] = {
@@ -90,6 +106,8 @@ class Weather:
         self._faults = faults
         self._draw = random.random
         self.stormy = True
+        self.played: set[str] = set()
+        """The faults that were played so far, by kind."""
 
     def calm(self) -> None:
         """From now on nothing goes wrong by itself."""
@@ -117,7 +135,9 @@ class Weather:
         draw = self._draw() / share
         if draw >= 1:
             return "none"
-        return _STORE_FAULTS[int(draw * len(_STORE_FAULTS))]
+        fault = _STORE_FAULTS[int(draw * len(_STORE_FAULTS))]
+        self.played.add(f"store {fault}")
+        return fault
 
     def tool_fault(self) -> ToolFault:
         """What becomes of the next call to the tool service."""
@@ -125,9 +145,16 @@ class Weather:
         if not share or not self.stormy:
             return "none"
         draw = self._draw() / share
-        return _TOOL_FAULTS[int(draw * len(_TOOL_FAULTS))] if draw < 1 else "none"
+        if draw >= 1:
+            return "none"
+        fault = _TOOL_FAULTS[int(draw * len(_TOOL_FAULTS))]
+        self.played.add(f"tool {fault}")
+        return fault
 
     def hint_lost(self) -> bool:
         """Whether the next wake-up hint gets lost."""
         share = self._faults.hints
-        return bool(share) and self.stormy and self._draw() < share
+        lost = bool(share) and self.stormy and self._draw() < share
+        if lost:
+            self.played.add("hint lost")
+        return lost

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from outlast import clock
 from outlast.store.contract import Store
-from outlast.store.records import Batch
+from outlast.store.records import Batch, Flushed
 from outlast.store.sqlite import SqliteStore
 from outlast.testing.simulation.database import lend
 from outlast.testing.simulation.loop import Node, Order, SimulationLoop
@@ -59,7 +59,7 @@ class World:
         self.weather = Weather(faults or Faults.calm(), self.random("weather"))
         self.lines: list[str] = []
         self.violations: list[str] = []
-        self._batches: dict[str, int] = {}
+        self._batches: dict[str, tuple[int, list[Flushed]]] = {}
         self._members: list[Member] = []
         self._enter(self.loop.root, "world")
         # A copy, since a context cannot be entered twice and handles of the root node run in its own.
@@ -110,11 +110,13 @@ class World:
         """Hint a topic to every node, as the database would."""
         self.database.wakes.hint(topic)
 
-    def repeated(self, batch: Batch) -> bool:
-        """Answer whether this batch was applied before, and keep that it was now."""
-        before = self._batches.get(batch.writer, 0) >= batch.number
-        self._batches[batch.writer] = max(batch.number, self._batches.get(batch.writer, 0))
-        return before
+    def first_answer(self, batch: Batch, verdicts: list[Flushed]) -> list[Flushed] | None:
+        """Keep what a batch was answered; answer what it was answered before, None for the first time."""
+        number, kept = self._batches.get(batch.writer, (0, []))
+        if number < batch.number:
+            self._batches[batch.writer] = (batch.number, verdicts)
+            return None
+        return kept if number == batch.number else []
 
     def accuse(self, violation: str) -> None:
         """Note that a promise was broken."""

@@ -147,6 +147,19 @@ class TestFork:
         held = await scene.store.dump()
         assert [row for row in held["business_keys"] if row["task"] == mine.task] == []
 
+    async def test_leaves_out_what_lost_a_race_that_the_fork_runs_again(self, scene: Scene) -> None:
+        record = await scene.submit()
+        claimed = await scene.claim_task(record)
+        error = '{"code":"lost_race","message":"another branch was first"}'
+        won, cut = scene.step(), scene.step(state="failed", result=None, error=error)
+        race, last = scene.step(), scene.step()
+        await scene.write(claimed, won, cut, race, last)
+        _, again = await run_fork(scene, record, race.key)
+        assert [one.key for one in again.operations] == [won.key]
+        # One that copies all has the record of the race as well.
+        _, whole = await run_fork(scene, record)
+        assert [one.key for one in whole.operations] == [won.key, cut.key, race.key, last.key]
+
     async def test_takes_another_input_and_another_version(self, scene: Scene) -> None:
         record = await scene.submit()
         claimed = await scene.claim_task(record, version="version-1")

@@ -42,7 +42,8 @@ from inputs
 where tenant = :tenant and task = :task
 returning announce;
 
--- Copy the operations before a place, under the keys that were sent.
+-- Copy the operations before a place, under the keys that were sent; but for those that were cut since another branch was
+-- first, where the fork may go another way: which branch is first is recorded behind them, and the fork races again.
 -- name: fork_operations
 insert into operations (tenant, task, key, position, kind, name, state, request, decision, effect, attempt, turn,
     epoch, arguments, result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by,
@@ -51,7 +52,8 @@ select tenant, :new, key, position, kind, name, state, request, decision, effect
     0, arguments, result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by,
     business_key, coalesce(idempotency_key, case when attempt > 0 then task || ':' || key end), usage
 from operations
-where tenant = :tenant and task = :task and (:before is null or position < :before);
+where tenant = :tenant and task = :task
+    and (:before is null or (position < :before and coalesce(error, '') not like '{"code":"lost_race"%'));
 
 -- Keep the calls that were made at a place or behind it, but for those whose effects are gone.
 -- name: fork_issued

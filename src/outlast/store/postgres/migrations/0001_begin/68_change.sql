@@ -149,7 +149,10 @@ begin
                o.deadline_at, o.due_at, o.ended_at, o.settled_by, o.business_key,
                coalesce(o.idempotency_key, case when o.attempt > 0 then o.task || ':' || o.key end), o.usage
           from outlast.operations o
-         where o.tenant = v_item.tenant and o.task = v_item.task and (v_before is null or o.position < v_before);
+         where o.tenant = v_item.tenant and o.task = v_item.task
+           -- Who was first is recorded behind those that were cut for it: the fork races again.
+           and (v_before is null
+                or (o.position < v_before and coalesce(o.error, '') not like '{"code":"lost_race"%'));
 
         -- Calls that were made there or behind it, but for those whose effects are gone; and what this task has not
         -- taken over itself.

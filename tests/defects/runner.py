@@ -1,0 +1,156 @@
+"""Look for deliberate faults: one after the other, schedule after schedule, until a promise is seen broken.
+
+``python -m tests.defects.runner`` runs them all and prints, as its last line, ``{"caught": n, "of": n}``.
+With ``--write`` it keeps what it measured in ``docs/explanation/proof.json``, from which the table in the
+docs is made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import re
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.defects.catalogue import DEFECTS, NOT_CAUGHT, Defect, Patch
+
+from outlast.testing.simulation import database, run_schedule, schedule, varied
+
+BUDGET = 20_000
+"""Schedules in which a fault has to be found."""
+RESULT = Path(__file__).parents[2] / "docs" / "explanation" / "proof.json"
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What came of looking for one fault. schedules: how many were run. by: the judges that saw it. seed: the
+    schedule in which they did."""
+
+    name: str
+    says: str
+    caught: bool
+    schedules: int
+    seconds: float
+    seed: int | None = None
+    by: tuple[str, ...] = ()
+    reason: str = ""
+
+
+def look_for(defect: Defect, *, budget: int = BUDGET, seconds: float = 1e9, first: int = 1) -> Found:
+    """Look for one fault. budget, seconds: after how many schedules, or how long, to give up."""
+    began = time.perf_counter()
+    # How long a calm schedule is has to be known before anything is broken.
+    for seed in range(first, first + 60):
+        given = {**varied(seed), **defect.world}
+        schedule._span(given["workers"], given["tasks"], tuple(given["agents"]))
+    done, seed = 0, first
+    violations: tuple[str, ...] = ()
+    while done < budget and time.perf_counter() - began < seconds:
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            defect.apply(Patch(monkeypatch))
+            while done < budget and time.perf_counter() - began < seconds and not violations:
+                seed, done = first + done, done + 1
+                violations = run_schedule(seed, **{**varied(seed), **defect.world}).violations
+        database._idle.clear()
+        # What the product as it is shows as well is no merit of whoever looks for the fault.
+        if not violations or not run_schedule(seed, **{**varied(seed), **defect.world}).violations:
+            break
+        violations = ()
+    return Found(
+        name=defect.name,
+        says=defect.says,
+        caught=bool(violations),
+        schedules=done,
+        seconds=round(time.perf_counter() - began, 1),
+        seed=seed if violations else None,
+        by=tuple(dict.fromkeys(judge_of(each) for each in violations))[:4],
+        reason="" if violations else defect.reason or "not found within its budget",
+    )
+
+
+_NAMED = re.compile(r"^([a-z]+(?:_[a-z]+)+): ")
+_SAID = (
+    ("left before its intent", "the tool service: intent before call"),
+    ("its intent is not that", "the tool service: the intent of this very attempt"),
+    ("it was answered otherwise", "the store's other eyes: a batch is applied once"),
+    ("in calm weather", "the ledger: no outcome is lost where nothing went wrong"),
+    ("under epoch", "the store's other eyes: only the current epoch writes"),
+    ("did not come to rest", "the clock: every task ends"),
+    ("died by itself", "the worker: it does not die by itself"),
+    ("the service made", "the tool service: results are true"),
+    ("was refused:", "people: a signal that is sent again is the same"),
+    ("it was sent", "people: signals are heard once"),
+    ("has not seen what", "people: decisions are for what was seen"),
+    ("nobody had agreed", "people: consent before the call"),
+    ("cancel was acknowledged", "people: an acknowledged cancel is final"),
+    ("lease that was lost", "the tool service: nothing is sent under a lost lease"),
+    ("before it was forked", "the tool service: a fork does nothing again"),
+    ("the stream of", "clients: streams have no gaps"),
+    ("a client or the script failed", "clients: they are told the truth"),
+    ("warned:", "the worker: it has nothing to warn of"),
+    ("accident:", "the loop: nothing is raised that nobody hears"),
+    ("has no end", "people: every accepted task ends"),
+    ("ended as", "people: tasks end as they may"),
+)
+
+
+def judge_of(violation: str) -> str:
+    """Name the judge that a violation comes from."""
+    named = _NAMED.match(violation)
+    if named:
+        return named[1]
+    return next((judge for text, judge in _SAID if text in violation), violation[:60])
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Look for the faults that are asked for, all by default."""
+    parser = argparse.ArgumentParser(prog="python -m tests.defects.runner", description=__doc__)
+    parser.add_argument("names", nargs="*", help="which faults; all by default")
+    parser.add_argument("--budget", type=int, default=BUDGET, help="schedules for each")
+    parser.add_argument("--seconds", type=float, default=1e9, help="for each")
+    parser.add_argument("--seed", type=int, default=1, help="of the first schedule")
+    parser.add_argument("--write", action="store_true", help="keep what was measured for the docs")
+    asked = parser.parse_args(arguments)
+    found: list[Found] = []
+    for name in asked.names or DEFECTS:
+        one = look_for(DEFECTS[name], budget=asked.budget, seconds=asked.seconds, first=asked.seed)
+        found.append(one)
+        how = f"{', '.join(one.by)} (seed {one.seed})" if one.caught else f"NOT CAUGHT: {one.reason}"
+        print(f"{one.name}: {how}; {one.schedules} schedules, {one.seconds} s", flush=True)
+        if asked.write:
+            _keep(found, asked.budget, asked.seconds)
+    caught = sum(one.caught for one in found)
+    print(json.dumps({"caught": caught, "of": len(found)}))
+    return 0 if caught == len([one for one in found if not DEFECTS[one.name].reason]) else 1
+
+
+def _keep(found: list[Found], budget: int, seconds: float) -> None:
+    """Keep what was measured; faults that were not looked for this time stay as they were."""
+    before: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {"defects": []}
+    rows = {row["name"]: row for row in before["defects"] if row["name"] in DEFECTS}
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    ).stdout.strip()
+    when = {"measured": time.strftime("%Y-%m-%d", time.gmtime()), "commit": commit}
+    rows.update({one.name: {**asdict(one), **when} for one in found})
+    told = {
+        **when,
+        "python": platform.python_version(),
+        "machine": f"{platform.system()} {platform.machine()}",
+        "budget": {"schedules": budget, "seconds": seconds if seconds < 1e9 else None},
+        "defects": [rows[name] for name in DEFECTS if name in rows],
+        "not_possible": NOT_CAUGHT,
+    }
+    RESULT.write_text(json.dumps(told, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""A handful of deliberate faults that fall at once; ``make defects`` looks for all of them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.defects import runner
+from tests.defects.catalogue import DEFECTS
+
+QUICK = sorted(name for name, one in DEFECTS.items() if one.quick)
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_deliberate_fault_is_found(name: str) -> None:
+    found = runner.look_for(DEFECTS[name], budget=200)
+    assert found.caught, found
+
+
+def test_what_is_no_fault_is_not_found() -> None:
+    nothing = runner.Defect(name="nothing", says="nothing", apply=lambda _: None)
+    assert not runner.look_for(nothing, budget=10).caught
+
+
+def test_at_least_thirty_faults_are_known_and_measured() -> None:
+    kept = json.loads(runner.RESULT.read_text())
+    rows = {row["name"]: row for row in kept["defects"]}
+    assert set(rows) == set(DEFECTS)
+    assert sum(row["caught"] for row in rows.values()) >= 30
+    for row in rows.values():
+        assert row["caught"] == bool(row["by"])
+        assert row["caught"] or row["reason"]
+
+
+def test_the_command_counts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert runner.main([QUICK[0], "--budget", "200"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"caught": 1, "of": 1}
