@@ -13,7 +13,7 @@ STAMP := $(VENV)/.outlast-setup
 # Most tests wait for other processes, so that two cores carry three of them.
 JOBS ?= 3
 
-.PHONY: help setup demo dev test check fmt bench defects
+.PHONY: help setup demo dev test test-all check fmt bench defects
 
 help:  ## List the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -29,6 +29,9 @@ dev: $(STAMP)  ## Run everything in one process, with reload
 
 test: $(STAMP)  ## Run the whole test suite, in a few processes
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+
+test-all: $(STAMP)  ## The same, and what runs on both databases on one in memory as well
+	@OUTLAST_TEST_MEMORY=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 defects: $(STAMP)  ## Put deliberate faults into the product and look whether the simulation finds each
 	@$(BIN)/python -m tests.defects.runner $(ARGS)

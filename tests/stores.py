@@ -7,6 +7,7 @@ that a fault in one of them does not take the other's tests with it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -31,7 +32,8 @@ __all__ = [
     "store_kind",
 ]
 
-STORES = ("sqlite-file", "sqlite-memory", "postgres")
+STORES = ("sqlite-file", "postgres", *(["sqlite-memory"] if os.environ.get("OUTLAST_TEST_MEMORY") else []))
+"""A database in memory runs the same program as a file; the simulation lives on it."""
 
 
 # ── ways past ────────────────────────────────────────────────────────────────────────────────────
