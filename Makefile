@@ -27,11 +27,11 @@ demo: $(STAMP)  ## Run the demo: a task that survives every crash window
 dev: $(STAMP)  ## Run everything in one process, with reload
 	@$(BIN)/outlast dev $(ARGS)
 
-test: $(STAMP)  ## Run the whole test suite, in a few processes
+test: $(STAMP)  ## Run the whole test suite, in a few processes; above the store each test on one of both databases
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
-test-all: $(STAMP)  ## The same, and what runs on both databases on one in memory as well
-	@OUTLAST_TEST_MEMORY=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+test-all: $(STAMP)  ## The same with every test on both, and the store's suites on one in memory as well
+	@OUTLAST_TEST_ALL=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 defects: $(STAMP)  ## Put deliberate faults into the product and look whether the simulation finds each
 	@$(BIN)/python -m tests.defects.runner $(ARGS)

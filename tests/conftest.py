@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import zlib
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -93,11 +95,40 @@ async def _migrate(url: str) -> None:
 CROWDED = ("crashes", "drills")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+UPPER = ("engine", "server", "cli", "otherside", "gateway")
+"""Folders above the store. In the short form of the whole suite each of their tests runs on one of the two
+databases, by the same draw every time; the store's own suites always run on both."""
+KINDS = ("sqlite-file", "sqlite", "postgres")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Say which tests stay together when the suite runs in several processes: a module's or a class's, or the
-    crowded ones."""
+    crowded ones; and draw lots in the short form of the whole suite."""
     tests = Path(__file__).parent
+    if not config.option.file_or_dir and not os.environ.get("OUTLAST_TEST_ALL"):
+        kept = _drawn(items, tests)
+        config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
+        items[:] = [item for item in items if id(item) in kept]
     for item in items:
         folder = item.path.relative_to(tests).parts[0] if item.path.is_relative_to(tests) else ""
         group = "crowded" if folder in CROWDED else item.nodeid.rpartition("::")[0]
         item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _drawn(items: list[pytest.Item], tests: Path) -> set[int]:
+    """Answer which items run in the short form."""
+    variants: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for item in items:
+        params = (
+            item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        )
+        kind = next((value for value in params.values() if isinstance(value, str) and value in KINDS), None)
+        folder = item.path.relative_to(tests).parts[0] if item.path.is_relative_to(tests) else ""
+        drawn = folder in UPPER and kind is not None
+        name = item.nodeid.replace(str(kind), "*") if drawn else item.nodeid
+        variants[name].append((kind or "", id(item)))
+    kept: set[int] = set()
+    for name, found in variants.items():
+        found.sort()
+        kept.add(found[zlib.crc32(name.encode()) % len(found)][1])
+    return kept

@@ -32,7 +32,7 @@ __all__ = [
     "store_kind",
 ]
 
-STORES = ("sqlite-file", "postgres", *(["sqlite-memory"] if os.environ.get("OUTLAST_TEST_MEMORY") else []))
+STORES = ("sqlite-file", "postgres", *(["sqlite-memory"] if os.environ.get("OUTLAST_TEST_ALL") else []))
 """A database in memory runs the same program as a file; the simulation lives on it."""
 
 

@@ -139,14 +139,20 @@ OLD = NEW.partition('@app.agent(version="9"')[0].replace('version="2"', 'version
 
 def test_tasks_are_counted_by_version_and_adopted_by_another(terminal: Terminal) -> None:
     assert terminal.run("versions", "list").out == "no task lives\n"
-    (terminal.folder / "old.py").write_text(OLD)
-    (terminal.folder / "new.py").write_text(NEW)
+    (terminal.folder / "before_deploy.py").write_text(OLD)
+    (terminal.folder / "after_deploy.py").write_text(NEW)
     tasks = []
-    with terminal.start("worker", "old:app") as running:
+    with terminal.start("worker", "before_deploy:app") as running:
         running.log("worker started")
         for word in ("a", "b"):
             made = terminal.run(
-                "tasks", "submit", "old:app", "listen", "--input", json.dumps({"word": word}), "--json"
+                "tasks",
+                "submit",
+                "before_deploy:app",
+                "listen",
+                "--input",
+                json.dumps({"word": word}),
+                "--json",
             )
             tasks.append(made.json["task"]["id"])
             with terminal.start("tasks", "watch", tasks[-1]) as watching:
@@ -157,23 +163,25 @@ def test_tasks_are_counted_by_version_and_adopted_by_another(terminal: Terminal)
     assert (row["agent"], row["version"], row["waiting"], row["served_by"]) == ("listen", "1", 2, 0)
     assert "nobody" in terminal.run("versions", "list", "--all").out
     every = ("--agent", "listen", "--from", "1")
-    dry = terminal.run("versions", "adopt", "new:app", *every, "--version", "2", "--dry-run", "--json")
+    dry = terminal.run(
+        "versions", "adopt", "after_deploy:app", *every, "--version", "2", "--dry-run", "--json"
+    )
     assert (dry.code, dry.json["adopted"], dry.json["refused"]) == (0, [], {})
     assert [each["goes_on_at"] for each in dry.json["rehearsals"]] == [["go#1"], ["go#1"]]
-    differs = terminal.run("versions", "adopt", "new:app", tasks[0], *WHY)
+    differs = terminal.run("versions", "adopt", "after_deploy:app", tasks[0], *WHY)
     assert differs.code == 4
     assert "does not fit" in differs.out
     assert "shout#1" in differs.out
     assert terminal.run("versions", "list", "--json").json["items"] == [row]
-    done = terminal.run("versions", "adopt", "new:app", *every, "--version", "2", *WHY, "--json")
+    done = terminal.run("versions", "adopt", "after_deploy:app", *every, "--version", "2", *WHY, "--json")
     assert (done.code, sorted(done.json["adopted"])) == (0, sorted(tasks))
-    with terminal.start("worker", "new:app") as running:
+    with terminal.start("worker", "after_deploy:app") as running:
         running.log("worker started")
         for task in tasks:
             assert terminal.run("tasks", "signal", task, "go", "--data", '"on"').code == 0
             assert terminal.run("tasks", "watch", task).code == 0
     assert terminal.run("tasks", "show", tasks[0], "--json").json["task"]["result"] == "on!"
-    ended = terminal.run("versions", "adopt", "new:app", tasks[0], *WHY, "--json")
+    ended = terminal.run("versions", "adopt", "after_deploy:app", tasks[0], *WHY, "--json")
     assert (ended.code, ended.error["code"]) == (4, "task_ended")
 
 

@@ -23,7 +23,9 @@ async def gateway(
     ] = None,
     allow: Annotated[
         list[str] | None,
-        typer.Option(help="Let requests through to [scheme://]host[:port][/path]; may be repeated."),
+        typer.Option(
+            help="Let requests through to a host, as scheme://host:port/path with all but the host left out at will; may be repeated."
+        ),
     ] = None,
     allow_range: Annotated[
         list[str] | None,
