@@ -23,9 +23,7 @@ async def gateway(
     ] = None,
     allow: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Let requests through to a host, as scheme://host:port/path with all but the host left out at will; may be repeated."
-        ),
+        typer.Option(help="Let requests through to a host, or to scheme://host:port/path; may be repeated."),
     ] = None,
     allow_range: Annotated[
         list[str] | None,
