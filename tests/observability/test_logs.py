@@ -35,6 +35,14 @@ def lines(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
+def test_installed_again_it_says_each_line_once(stream: io.StringIO) -> None:
+    again = io.StringIO()
+    logs.install(stream=again)
+    telemetry.emit(AWAY)
+    assert lines(stream) == []
+    assert [line["event"] for line in lines(again)] == ["store_away"]
+
+
 def test_a_record_is_a_line_of_json(stream: io.StringIO) -> None:
     ended = telemetry.AttemptEnded(tenant="acme", task="task_1", epoch=2, agent="greet", end="succeeded")
     telemetry.emit(ended)

@@ -10,7 +10,7 @@ import dataclasses
 import logging
 import re
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any, Final, TextIO
 
 import structlog
@@ -25,14 +25,23 @@ WARNINGS: Final = frozenset({telemetry.StoreAway, telemetry.SessionLost, telemet
 _WORD: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 
+def _nothing() -> None:
+    """End no subscription."""
+
+
+_end: Callable[[], None] = _nothing
+"""Ends the subscription of this process's lines."""
+
+
 def install(
     *, as_json: bool | None = None, level: str = "info", stream: TextIO | None = None
 ) -> structlog.stdlib.BoundLogger:
     """Log telemetry and standard library logging to a stream; answer a logger for the process's own lines.
 
     as_json: JSON lines, or text for people; by default JSON where the stream is no terminal. stream: standard
-    error by default. Call it once a process.
+    error by default. Called again, it takes the place of what was installed before.
     """
+    global _end
     target = sys.stderr if stream is None else stream
     if as_json is None:
         as_json = not target.isatty()
@@ -68,7 +77,8 @@ def install(
         cache_logger_on_first_use=True,
     )
     log: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger("outlast")
-    telemetry.subscribe(Logger(log))
+    _end()
+    _end = telemetry.subscribe(Logger(log))
     return log
 
 
