@@ -1,4 +1,5 @@
-"""What a blocked twin is: of which verb, what is held, what becomes of it, and where it is played."""
+"""What a blocked twin is: of which verb, what is held, what becomes of it, where it is played; and what its
+rival does and does not commit yet."""
 
 from __future__ import annotations
 
@@ -6,9 +7,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.races.holding import start
+from tests.races.holding import Rival, ended, start
 
-from outlast.store.records import Claimed, Entry
+from outlast.store.posting import Cancel
+from outlast.store.records import Claimed, Entry, Serves, Submission
 from outlast.testing.store_suite.scene import Reopen, Scene
 
 
@@ -54,3 +56,40 @@ def into(found: list[Blocked]) -> Callable[[str, str, str], Register]:
 def flushing(scene: Scene, claimed: Claimed, entry: Entry) -> Any:
     """Begin to write an entry."""
     return start(scene.store.flush(scene.batch(scene.writes(claimed, entry)), now=scene.now))
+
+
+# ── what a rival does and does not commit yet ────────────────────────────────────────────────────
+
+
+async def flush(other: Rival, scene: Scene, claimed: Claimed, *entries: Entry) -> None:
+    """Write entries, under another writer, and not commit yet."""
+    await other.flush(scene.batch(scene.writes(claimed, *entries), writer="wr_other"), scene.now)
+
+
+async def claim(other: Rival, scene: Scene, session: str, record: Submission, version: str = "v") -> None:
+    """Claim a task, and not commit yet."""
+    theirs = await other.about_to_commit("claim")
+    serves = [Serves(agent=record.agent, version=version)]
+    mine, scene.store = scene.store, theirs
+    try:
+        reply = await scene.claim(session, pools=[record.pool], serves=serves)
+    finally:
+        scene.store = mine
+    assert [claimed.task for claimed in reply.claims] == [record.task]
+
+
+async def people(other: Rival) -> Any:
+    """Answer a store whose next signal, cancel, decision or rule is not committed yet."""
+    return await other.about_to_commit("people")
+
+
+def cancel(of: Any) -> Cancel:
+    """Make a rival's cancel."""
+    return Cancel(tenant=of.tenant, task=of.task, by="person:rival", reason="first")
+
+
+async def deferred_then(scene: Scene, other: Rival, claimed: Claimed, entry: Entry) -> Any:
+    """Write an entry while the rival has the head, and again after it has committed."""
+    assert (await ended(flushing(scene, claimed, entry)))[0].kind == "deferred"
+    await other.commit()
+    return await scene.flush(claimed, entry)

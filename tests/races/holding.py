@@ -90,6 +90,15 @@ class Rival:
         )
         return bool(rows)
 
+    async def see_time_over(self, at: int | None) -> None:
+        """Wait until the database's clock is past an instant."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                [row] = await self.run("select outlast.clock_us() > $1 as over", at)
+                if row["over"]:
+                    return
+                await asyncio.sleep(0.005)
+
     async def see_blocked(self, twin: asyncio.Future[Any]) -> bool:
         """Wait until the twin waits for a lock (True) or has ended without waiting (False)."""
         async with asyncio.timeout(PATIENCE):

@@ -11,9 +11,8 @@ import json
 from typing import Any
 
 import pytest
-from tests.races.blocking import Blocked, Place, flushing, into
+from tests.races.blocking import Blocked, Place, claim, deferred_then, flush, flushing, into, people
 from tests.races.holding import ended, rival, start
-from tests.races.test_blocked_people import claim, deferred_then, flush, people
 
 from outlast.store.changing import Accepted, Adopted, Forked, OutsidePosted, Retried
 from outlast.store.posting import CancelReply

@@ -1,0 +1,265 @@
+"""The blocked twins of parents and children, on PostgreSQL: submitted, ended, delivered.
+
+Each began while another backend held what it needs, and answers what is true of what is there in the end: a
+child's end reaches its parent once, and no child outlives a parent that it belongs to.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.races.blocking import Blocked, Place, cancel, claim, deferred_then, flush, into, people
+from tests.races.holding import ended, rival, start
+
+from outlast.store.posting import Delivered
+from outlast.store.records import (
+    Claimed,
+    Parent,
+    Submission,
+    Submitted,
+    TaskRef,
+)
+from outlast.testing.checkers import check_all
+from outlast.testing.store_suite.posting import inbox
+from outlast.testing.store_suite.scene import HOUR, Scene, changed
+
+
+@pytest.fixture(params=["postgres"])
+def store_kind(request: pytest.FixtureRequest) -> str:
+    """Only there does anybody wait for a row."""
+    return str(request.param)
+
+
+BLOCKED: list[Blocked] = []
+blocked = into(BLOCKED)
+
+
+# ── children ─────────────────────────────────────────────────────────────────────────────────────
+
+
+def kid_of(scene: Scene, parent: Claimed) -> Submission:
+    """Make the record of a child."""
+    return scene.submission(key=None, parent=Parent(task=parent.task, epoch=parent.epoch, key="kid"))
+
+
+@blocked("submit", "parent", "changed")
+async def _(place: Place) -> None:
+    """The parent ends first: it has no more children."""
+    scene = place.scene
+    parent = await scene.running()
+    kid = kid_of(scene, parent)
+    async with rival(place.url) as other:
+        await flush(other, scene, parent, scene.success())
+        twin = start(scene.store.submit([kid]))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert await ended(twin) == [Submitted(kind="stale", task=kid.task)]
+    assert await scene.store.read_tasks([TaskRef(tenant=kid.tenant, task=kid.task)]) == []
+
+
+@blocked("submit", "parent", "changed")
+async def _(place: Place) -> None:
+    """The parent is cancelled first."""
+    scene = place.scene
+    parent = await scene.running()
+    kid = kid_of(scene, parent)
+    async with rival(place.url) as other:
+        await (await people(other)).cancel([cancel(parent)], now=scene.now)
+        twin = start(scene.store.submit([kid]))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert [one.kind for one in await ended(twin)] == ["stale"]
+
+
+@blocked("submit", "parent", "changed")
+async def _(place: Place) -> None:
+    """The child comes first: its parent's end reaches it."""
+    scene = place.scene
+    parent = await scene.running()
+    kid = kid_of(scene, parent)
+    async with rival(place.url) as other:
+        await scene.store.submit([kid], connection=other.connection)
+        verdict = await deferred_then(scene, other, parent, scene.success())
+        assert verdict.kind == "accepted"
+    await scene.deliver_all()
+    assert (await scene.task(kid)).state == "cancelled"
+
+
+@blocked("submit", "parent", "held")
+async def _(place: Place) -> None:
+    scene = place.scene
+    parent = await scene.running()
+    kid, alone = kid_of(scene, parent), scene.submission()
+    async with rival(place.url) as other:
+        await other.hold("tasks", tenant=parent.tenant, id=parent.task)
+        twin = start(scene.store.submit([alone, kid]))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert [one.kind for one in await ended(twin)] == ["accepted", "accepted"]
+    assert (await scene.task(parent)).children == 1
+
+
+# ── deliver ──────────────────────────────────────────────────────────────────────────────────────
+
+
+async def a_child_has_ended(scene: Scene) -> Claimed:
+    """Have a running parent, its child's end on the way."""
+    parent = await scene.running(ttl_us=HOUR)
+    await scene.write(await scene.claim_task(await scene.child(parent, "kid")), scene.success())
+    return parent
+
+
+def delivering(scene: Scene) -> Any:
+    """Begin to deliver."""
+    return start(scene.store.deliver(99, now=scene.now))
+
+
+@blocked("deliver", "head", "changed")
+async def _(place: Place) -> None:
+    """The parent suspends first: it is woken."""
+    scene = place.scene
+    parent = await a_child_has_ended(scene)
+    async with rival(place.url) as other:
+        await flush(other, scene, parent, scene.suspension("child"))
+        twin = delivering(scene)
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert [one.task for one in (await ended(twin)).told] == [parent.task]
+    assert (await scene.task(parent)).state == "queued"
+
+
+@blocked("deliver", "head", "changed")
+async def _(place: Place) -> None:
+    """The child's end comes first: the suspension has not seen it."""
+    scene = place.scene
+    parent = await a_child_has_ended(scene)
+    async with rival(place.url) as other:
+        await (await other.about_to_commit("deliver")).deliver(99, now=scene.now)
+        verdict = await deferred_then(scene, other, parent, scene.suspension("child"))
+    assert verdict.state == "queued"
+
+
+@blocked("deliver", "head", "changed")
+async def _(place: Place) -> None:
+    """The parent ends first: nobody is told."""
+    scene = place.scene
+    parent = await a_child_has_ended(scene)
+    async with rival(place.url) as other:
+        await flush(other, scene, parent, scene.success())
+        twin = delivering(scene)
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert (await ended(twin)).told == ()
+    await scene.deliver_all()
+    assert await inbox(scene, parent) == []
+    assert (await scene.kinds(parent))[-1] == "task.succeeded"
+
+
+@blocked("deliver", "head", "changed")
+async def _(place: Place) -> None:
+    """A worker claims the child first: it is marked."""
+    scene = place.scene
+    parent = await scene.running()
+    kid, session = await scene.child(parent), await scene.session()
+    await scene.write(parent, scene.success())
+    async with rival(place.url) as other:
+        await claim(other, scene, session, kid)
+        twin = delivering(scene)
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert [one.task for one in (await ended(twin)).cancelled] == [kid.task]
+    task = await scene.task(kid)
+    assert (task.state, task.cancelling) == ("running", True)
+
+
+@blocked("deliver", "head", "held")
+async def _(place: Place) -> None:
+    scene = place.scene
+    parent = await a_child_has_ended(scene)
+    async with rival(place.url) as other:
+        await other.hold("tasks", tenant=parent.tenant, id=parent.task)
+        twin = delivering(scene)
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert [one.task for one in (await ended(twin)).told] == [parent.task]
+
+
+@blocked("deliver", "post", "changed")
+async def _(place: Place) -> None:
+    """Another delivers it: nobody waits, and it is delivered once."""
+    scene = place.scene
+    parent = await a_child_has_ended(scene)
+    async with rival(place.url) as other:
+        await (await other.about_to_commit("deliver")).deliver(99, now=scene.now)
+        twin = delivering(scene)
+        assert not await other.see_blocked(twin)
+        assert await ended(twin) == Delivered()
+        await other.commit()
+    before = await scene.store.dump()
+    assert await scene.store.deliver(99, now=scene.now) == Delivered()
+    assert changed(before, await scene.store.dump()) == {}
+    assert [(row.number, row.name) for row in await inbox(scene, parent)] == [(1, "kid")]
+
+
+@blocked("deliver", "post", "held")
+async def _(place: Place) -> None:
+    """Another fails to deliver it: it is still there."""
+    scene = place.scene
+    parent = await a_child_has_ended(scene)
+    async with rival(place.url) as other:
+        await (await other.about_to_commit("deliver")).deliver(99, now=scene.now)
+        assert await ended(delivering(scene)) == Delivered()
+        await other.rollback()
+    assert [one.task for one in (await scene.store.deliver(99, now=scene.now)).told] == [parent.task]
+
+
+@blocked("deliver", "head", "changed")
+async def _(place: Place) -> None:
+    """Another delivers into the same families: posts are shared out, heads locked in one order."""
+    scene = place.scene
+    parents = [await scene.running() for _ in range(4)]
+    for _ in range(2):
+        for parent in parents:
+            await scene.write(await scene.claim_task(await scene.child(parent)), scene.success())
+    async with rival(place.url) as other:
+        theirs = await (await other.about_to_commit("deliver")).deliver(3, now=scene.now)
+        twin = delivering(scene)
+        assert await other.see_blocked(twin)
+        await other.commit()
+        told = {one.task for one in (*theirs.told, *(await ended(twin)).told)}
+    assert told == {parent.task for parent in parents}
+    for parent in parents:
+        assert [row.number for row in await inbox(scene, parent)] == [1, 2]
+
+
+@blocked("flush", "head", "changed")
+async def _(place: Place) -> None:
+    """Two batches end each other's children: neither waits."""
+    scene = place.scene
+    one, two = await scene.running(), await scene.running()
+    ones = await scene.claim_task(await scene.child(one, "kid"))
+    twos = await scene.claim_task(await scene.child(two, "kid"))
+    over = [scene.success() for _ in range(4)]
+    batch = scene.batch(scene.writes(two, over[2]), scene.writes(ones, over[3]))
+    async with rival(place.url) as other:
+        first = scene.batch(scene.writes(one, over[0]), scene.writes(twos, over[1]), writer="wr_other")
+        await other.flush(first, scene.now)
+        twin = start(scene.store.flush(batch, now=scene.now))
+        assert not await other.see_blocked(twin)
+        assert [(verdict.kind, verdict.state) for verdict in await ended(twin)] == [
+            ("accepted", "succeeded")
+        ] * 2
+        await other.commit()
+    await scene.deliver_all()
+    for task in (one, two, ones, twos):
+        assert [kind for kind in await scene.kinds(task) if kind == "task.succeeded"] == ["task.succeeded"]
+
+
+# ── the tests ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("twin", [pytest.param(one, id=one.name) for one in BLOCKED])
+async def test_a_blocked_twin_tells_the_truth(place: Place, twin: Blocked) -> None:
+    await twin.play(place)
+    assert check_all(await place.scene.store.dump()) == []
