@@ -273,6 +273,24 @@ async def _(place: Place) -> None:
     assert (await scene.approval(claimed, row.key)).state == "expired"
 
 
+@blocked("decide", "head", "changed")
+async def _(place: Place) -> None:
+    """Another question is put while a head is waited for: its own head is not locked, so it is not there."""
+    scene = place.scene
+    claimed, row = await asked(scene)
+    later, question = await scene.running(), scene.ask()
+    id = f"{later.task}:{question.key}~1"
+    unasked = scene.decision(replace(row, id=id, fingerprint=question.fingerprint))
+    async with rival(place.url) as other:
+        await other.hold("tasks", tenant=claimed.tenant, id=claimed.task)
+        twin = start(scene.store.decide([scene.decision(row), unasked], now=scene.now))
+        assert await other.see_blocked(twin)
+        await scene.write(later, question)
+        await other.commit()
+        assert [one.kind for one in await ended(twin)] == ["decided", "not_found"]
+    assert (await scene.approval(later, question.key)).state == "pending"
+
+
 # ── rules ────────────────────────────────────────────────────────────────────────────────────────
 
 

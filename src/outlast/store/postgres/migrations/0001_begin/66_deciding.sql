@@ -14,6 +14,8 @@ language plpgsql volatile as $$
 #variable_conflict use_column
 declare
     v_now bigint;
+    v_tenants text[];
+    v_tasks text[];
     v_item record;
     v_head record;
     v_row outlast.approvals;
@@ -21,9 +23,10 @@ declare
     v_final boolean;
     v_state text;
 begin
-    perform outlast.lock_heads(array_agg(a.tenant), array_agg(a.task))
-       from unnest(p_tenant, p_approval) as x (tenant, approval)
-       join outlast.approvals a on a.tenant = x.tenant and a.id = x.approval;
+    select array_agg(a.tenant), array_agg(a.task) into v_tenants, v_tasks
+      from unnest(p_tenant, p_approval) as x (tenant, approval)
+      join outlast.approvals a on a.tenant = x.tenant and a.id = x.approval;
+    perform outlast.lock_heads(v_tenants, v_tasks);
     v_now := coalesce(p_now, outlast.clock_us());
 
     for v_item in
@@ -42,9 +45,12 @@ begin
         woken := false;
         told := false;
         approval := null;
+        -- One that was asked while heads were waited for is not there yet: its own head is not locked.
         select a.* into v_row
           from outlast.approvals a
          where a.tenant = v_item.tenant and a.id = v_item.approval
+           and exists (select from unnest(v_tenants, v_tasks) as h (tenant, task)
+                        where h.tenant = a.tenant and h.task = a.task)
            for no key update;
         if not found then
             kind := 'not_found';
