@@ -378,6 +378,25 @@ async def _(place: Place) -> None:
         assert (await ended(twin))[0].refusals == ((0, "rules_changed"),)
 
 
+@blocked("flush", "rules", "held")
+async def _(place: Place) -> None:
+    """A decision's time is over while a change of the rules is waited for: nothing is sent under it."""
+    scene = place.scene
+    claimed = await scene.running()
+    ask = scene.ask(expires_in_us=SECOND // 2)
+    await scene.store.flush(scene.batch(scene.writes(claimed, ask)))
+    row = await scene.approval(claimed, ask.key)
+    assert [one.kind for one in await scene.store.decide([scene.decision(row)])] == ["decided"]
+    async with rival(place.url) as other:
+        await (await people(other)).put_rule(scene.rule("other", "deny"), now=scene.now)
+        twin = start(scene.store.flush(scene.batch(scene.writes(claimed, scene.agreed_intent(ask)))))
+        assert await other.see_blocked(twin)
+        await other.see_time_over(row.expires_at)
+        await other.rollback()
+        assert (await ended(twin))[0].refusals == ((0, "no_approval"),)
+    assert (await scene.operation(claimed, ask.key)).state == "approved"
+
+
 # ── a resend ─────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -177,8 +177,6 @@ begin
                  where not h.ok) s;
     end if;
 
-    v_now := coalesce(p_now, outlast.clock_us());
-
     -- Where a cancel stands no gate is admitted but an undo's, and whatever ends the attempt ends it as cancelled. A task
     -- that has still to undo what it has done is released and suspended as any other; its worker's error says what was
     -- undone, also where the cancel came while it undid for another reason.
@@ -272,6 +270,9 @@ begin
                         and exists (select from unnest(h_tenant, h_task, h_ok) as h (tenant, task, ok)
                                      where h.ok and h.tenant = b.tenant and h.task = b.task))));
     end if;
+
+    -- The time that judges, behind the last wait for what intents ask for.
+    v_now := coalesce(p_now, outlast.clock_us());
 
     for v_wave in 0..p_waves - 1 loop
         if v_rare is not null then
