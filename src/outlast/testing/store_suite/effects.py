@@ -377,6 +377,34 @@ class TestBusinessKeys:
         assert (await scene.operation(second, key)).state == "succeeded"
         assert await key_rows(scene) == []
 
+    @pytest.mark.parametrize("state", ["failed", "succeeded"])
+    async def test_an_end_without_a_call_gives_the_key_up(self, scene: Scene, state: Any) -> None:
+        claimed = await scene.running()
+        intent = scene.intent(business=once())
+        await scene.write(claimed, intent)
+        # Of a call that is under way a record says nothing.
+        await scene.write(claimed, scene.planned(intent, state=state))
+        assert await holder(scene, once()) == held_by(claimed, intent.key)
+        await scene.write(claimed, await scene.outcome(claimed, intent.key, "planned"))
+        await scene.write(claimed, scene.planned(intent, state=state))
+        assert (await scene.operation(claimed, intent.key)).state == state
+        assert await key_rows(scene) == []
+
+    @pytest.mark.parametrize("business", [None, lock("invoice-2"), lock(tool="remind")])
+    async def test_an_attempt_under_another_key_gives_the_first_up(
+        self, scene: Scene, business: BusinessKey | None
+    ) -> None:
+        claimed, other = await scene.running(), await scene.running()
+        intent = scene.intent(business=lock())
+        await scene.write(claimed, intent)
+        await scene.write(claimed, await scene.outcome(claimed, intent.key, "planned"))
+        await scene.called(claimed, business=lock("invoice-3"))
+        await scene.write(claimed, replace(await again(scene, claimed, intent), business=business))
+        if business is not None:
+            assert await holder(scene, business) == held_by(claimed, intent.key)
+        assert await refusal(scene, other, scene.intent(business=lock())) is None
+        assert await refusal(scene, other, scene.intent(business=lock("invoice-3"))) == "key_held"
+
     async def test_the_next_call_of_a_task_follows_in_the_batch_of_the_outcome(self, scene: Scene) -> None:
         claimed = await scene.running()
         key = await scene.called(claimed, business=lock())

@@ -67,6 +67,9 @@ declare
     v_paused boolean;
     v_waits boolean;
     v_near bigint[];
+    u_tenant text[];
+    u_task text[];
+    u_key text[];
     s_tenant text[] := '{}';
     s_provider text[] := '{}';
     s_until bigint[] := '{}';
@@ -289,22 +292,32 @@ begin
         -- Records. They compare nothing, so they replace only what nothing was sent for: no ended operation, and no
         -- attempt that has begun.
         if r_place <> '{}' then
-            insert into outlast.operations as o (tenant, task, key, position, kind, name, state, request, epoch,
-                   arguments, result, error, created_at, due_at, ended_at)
-            select r.tenant, r.task, r.key, r.position, r.kind, r.name, r.state, r.request,
-                   h_epoch[r.place >> 20], r.arguments, r.result, r.error, v_now,
-                   coalesce(r.due_at, v_now + r.due_in),
-                   case when r.state in ('succeeded', 'failed') then v_now end
-              from unnest(r_place, r_wave, r_tenant, r_task, r_key, r_position, r_kind, r_name, r_state, r_request,
-                          r_arguments, r_result, r_error, r_due_in, r_due_at)
-                   as r (place, wave, tenant, task, key, position, kind, name, state, request, arguments, result,
-                         error, due_in, due_at)
-             where h_ok[r.place >> 20] and r.wave = v_wave
-            on conflict (tenant, task, key) do update
-               set kind = excluded.kind, name = excluded.name, state = excluded.state, request = excluded.request,
-                   epoch = excluded.epoch, arguments = excluded.arguments, result = excluded.result,
-                   error = excluded.error, due_at = excluded.due_at, ended_at = excluded.ended_at, settled_by = null
-             where o.state in ('planned', 'approved') or (o.state = 'running' and o.attempt = 0);
+            with done as (
+                insert into outlast.operations as o (tenant, task, key, position, kind, name, state, request, epoch,
+                       arguments, result, error, created_at, due_at, ended_at)
+                select r.tenant, r.task, r.key, r.position, r.kind, r.name, r.state, r.request,
+                       h_epoch[r.place >> 20], r.arguments, r.result, r.error, v_now,
+                       coalesce(r.due_at, v_now + r.due_in),
+                       case when r.state in ('succeeded', 'failed') then v_now end
+                  from unnest(r_place, r_wave, r_tenant, r_task, r_key, r_position, r_kind, r_name, r_state, r_request,
+                              r_arguments, r_result, r_error, r_due_in, r_due_at)
+                       as r (place, wave, tenant, task, key, position, kind, name, state, request, arguments, result,
+                             error, due_in, due_at)
+                 where h_ok[r.place >> 20] and r.wave = v_wave
+                on conflict (tenant, task, key) do update
+                   set kind = excluded.kind, name = excluded.name, state = excluded.state, request = excluded.request,
+                       epoch = excluded.epoch, arguments = excluded.arguments, result = excluded.result,
+                       error = excluded.error, due_at = excluded.due_at, ended_at = excluded.ended_at, settled_by = null
+                 where o.state in ('planned', 'approved') or (o.state = 'running' and o.attempt = 0)
+                returning o.tenant, o.task, o.key, o.state, o.business_key)
+            select array_agg(d.tenant), array_agg(d.task), array_agg(d.key) into u_tenant, u_task, u_key
+              from done d
+             where d.business_key is not null and d.state in ('succeeded', 'failed');
+            -- It ends without a call; what an earlier attempt held is nobody's any more.
+            if u_key is not null then
+                perform outlast.settle_keys(u_tenant, u_task, u_key,
+                                            array_fill('failed'::text, array[cardinality(u_key)]), v_now);
+            end if;
         end if;
 
         -- Outcomes, by compare-and-set; the reconciliation queue follows.
@@ -556,6 +569,17 @@ begin
                                where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places)) then
                 raise exception 'an operation changed while its intent was committed'
                     using errcode = 'serialization_failure';
+            end if;
+
+            -- What an earlier attempt held under another name than this one's is nobody's any more.
+            if 0 < any(i_attempt) then
+                delete from outlast.business_keys b
+                 using unnest(i_place, i_wave, i_tenant, i_task, i_key, i_attempt)
+                       as x (place, wave, tenant, task, key, attempt)
+                 where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places) and x.attempt > 0
+                   and b.tenant = x.tenant and b.task = x.task and b.key = x.key and b.state = 'held'
+                   and not exists (select from unnest(b_place, b_tool, b_value) as w (place, tool, value)
+                                    where w.place = x.place and w.tool = b.tool and w.value = b.value);
             end if;
         end if;
     end loop;
