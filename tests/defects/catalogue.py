@@ -242,7 +242,7 @@ def signals_not_taken(patch: Patch) -> None:
     patch.sql("take_inbox", "set taken_by = :key", "set taken_by = nullif(:key, :key)")
 
 
-@defect("a signal that comes again under its key is another signal")
+@defect("a signal that comes again under its key is another signal", quick=True)
 def signal_keys_ignored(patch: Patch) -> None:
     patch.sql("read_signal", "where ", "where 0 and ")
 
@@ -285,7 +285,7 @@ def stale_turn_accepted(patch: Patch) -> None:
     patch.sql("record_outcome", "(state = 'running' or ", "(state <> 'failed' or ")
 
 
-@defect("a question to the other side takes no turn of its own")
+@defect("a question to the other side takes no turn of its own", quick=True)
 def turn_not_compared(patch: Patch) -> None:
     patch.sql("take_turn", "attempt = :attempt and turn = :turn", ":attempt >= 0 and :turn >= 0")
     patch.sql("settle_operation", "turn = :turn and state = 'unknown'", ":turn >= 0")

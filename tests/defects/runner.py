@@ -83,6 +83,8 @@ _SAID = (
     ("it was answered otherwise", "the store's other eyes: a batch is applied once"),
     ("in calm weather", "the ledger: no outcome is lost where nothing went wrong"),
     ("under epoch", "the store's other eyes: only the current epoch writes"),
+    ("as it was in turn", "the store's other eyes: what is settled is what was seen"),
+    ("could not go on", "people: they are told what they can live with"),
     ("did not come to rest", "the clock: every task ends"),
     ("died by itself", "the worker: it does not die by itself"),
     ("the service made", "the tool service: results are true"),

@@ -30,7 +30,10 @@ Row = Mapping[str, Any]
 CALLS: Final = ("tool", "compensation")
 
 _TRUTHFUL: Final = "the operator settles truthfully, and only what is not under way any more"
+_ONE_VERSION: Final = "the world has one version of the code"
 UNREACHED: Final[dict[Move, str]] = {
+    ("task", "queued", "adopt"): _ONE_VERSION,
+    ("task", "waiting", "adopt"): _ONE_VERSION,
     ("operation", "succeeded", "contradict"): _TRUTHFUL,
     ("operation", "failed", "contradict"): _TRUTHFUL,
     ("message", "pending", "publish"): "the world has no relay yet",
@@ -131,7 +134,9 @@ def _task(found: _Moves, said: Said) -> None:
         elif kind in ("task.woken", "task.retried"):
             command = {"woken": "wake", "retried": "retry"}[word]
         elif kind == "task.cancel_requested":
-            command = "cancel" if state == "running" else ""
+            command = "undo" if data.get("undo") else "cancel"
+        elif kind == "task.adopted":
+            command = "adopt"
         elif kind == "task.succeeded":
             command = "succeed"
         elif kind == "task.cancelled":

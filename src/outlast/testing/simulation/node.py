@@ -321,7 +321,23 @@ class NodeStore:
         return verdicts
 
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
-        return await self._carry("settle", lambda store: store.settle(settlements, now=now))
+        return await self._carry("settle", lambda store: self._settle(store, settlements, now))
+
+    async def _settle(
+        self, store: Store, settlements: Sequence[Settlement], now: int | None
+    ) -> list[Settled]:
+        """Settle, and look with other eyes whether nothing was settled by what was seen in another turn."""
+        turns = []
+        for one in settlements:
+            query = OperationFilter(tenant=one.tenant, task=one.task, key=one.key)
+            turns.append([row.turn for row in await store.list_operations(query)])
+        verdicts = await store.settle(settlements, now=now)
+        for one, turn, verdict in zip(settlements, turns, verdicts, strict=True):
+            if verdict.kind == "settled" and one.turn is not None and turn != [one.turn]:
+                self._site.accuse(
+                    f"{self._name} settled {one.task}:{one.key} as it was in turn {one.turn}, in turn {turn}"
+                )
+        return verdicts
 
     async def note(self, evidence: Sequence[Evidence], *, now: int | None = None) -> None:
         await self._carry("note", lambda store: store.note(evidence, now=now))

@@ -51,6 +51,8 @@ class People:
         self.world, self.faults, self.agents = world, faults, agents
         self._fate = fate
         self.healed = self.done = False
+        self.staying: list[asyncio.Task[Any]] = []
+        """Those who go on until all is over."""
         self.accepted: list[tuple[str, str]] = []
         self.shapes: dict[str, str] = {}
         self.states: list[str] = []
@@ -76,13 +78,21 @@ class People:
             ("forker", faults.forks, self._fork),
         ):
             ending += [self._begin(f"{name}{number}", work, number) for number in range(1, count + 1)]
-        self._begin("operator", self._operate, 1)
+        self.staying.append(self._begin("operator", self._operate, 1))
         if {"asker"} & set(self.agents):
             for number in (1, 2):
-                self._begin(f"approver{number}", self._decide, number)
+                self.staying.append(self._begin(f"approver{number}", self._decide, number))
         if LISTENERS & set(self.agents):
-            self._begin("sender", self._send, 1)
+            self.staying.append(self._begin("sender", self._send, 1))
         return ending
+
+    def leave(self) -> None:
+        """Look whether those who stay to the end have: whoever is gone earlier has judged nothing since."""
+        for task in self.staying:
+            if not task.done():
+                self.world.accuse(f"the {task.get_name()} never came to an end")
+            elif (error := task.exception()) is not None:
+                self.world.accuse(f"the {task.get_name()} could not go on: {error!r}")
 
     def heal(self) -> None:
         """From now on nobody leaves anything for later, and the operator settles whatever waits."""

@@ -252,6 +252,7 @@ class _Schedule:
         self.people.done = True
         # What is still on its way to the tool service arrives before anything is judged.
         await asyncio.sleep(_QUIET_S)
+        self.people.leave()
         return await world.database.dump()
 
     async def _rest(self) -> None:
