@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
-from typer.testing import CliRunner
+from tests.drills.drilling import Drill, refused_by_the_command
 
-from outlast.cli.main import app
 from outlast.core.operation import EFFECTS
 from outlast.drills.effects import playing
 from outlast.drills.effects.matrix import CELLS, FAULTS, Cell, chosen
@@ -39,22 +35,7 @@ SHORT = (
 )
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where this test's drill keeps its files."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    return tmp_path
-
-
-async def drilled(
-    *only: str, postgres: str | None = None, as_json: bool = False, seed: int = 5
-) -> tuple[int, str]:
-    said = io.StringIO()
-    code = await run_drill(
-        postgres=postgres, seed=seed, only=only, json=as_json, console=Console(file=said, width=140)
-    )
-    return code, said.getvalue()
+drilled = Drill(run_drill)
 
 
 class TestTable:
@@ -93,14 +74,10 @@ class TestDrill:
         self, folder: Path, store: str, request: pytest.FixtureRequest
     ) -> None:
         postgres = request.getfixturevalue("bare_postgres_url") if store == "postgres" else None
-        code, said = await drilled(*SHORT, postgres=postgres, as_json=True)
-        seen: dict[str, Any] = json.loads(said)
-        assert code == 0, said
-        assert seen["verdict"] == "pass"
-        assert {f"{cell['effect']}/{cell['fault']}" for cell in seen["cells"]} == set(SHORT)
-        for cell in seen["cells"]:
-            assert list(cell) == ["effect", "fault", "calls", "effects", "state", "settled_by", "ok"]
-            assert cell["effects"] == 1
+        columns = ("effect", "fault", "calls", "effects", "state", "settled_by", "ok")
+        cells = await drilled.passed(*SHORT, postgres=postgres, columns=columns)
+        assert {f"{cell['effect']}/{cell['fault']}" for cell in cells} == set(SHORT)
+        assert {cell["effects"] for cell in cells} == {1}
         assert os.listdir(folder) == []
 
     async def test_a_second_effect_is_red_and_said(
@@ -115,7 +92,7 @@ class TestDrill:
                 return self
 
         monkeypatch.setattr(playing, "Recorder", Forgetful)
-        code, said = await drilled("keyed/act_drop", "manual/refused")
+        code, said = await drilled("keyed/act_drop", "manual/refused", as_json=False)
         assert code == 1
         assert "keyed/act_drop: acts, then the connection breaks" in said
         assert "effects: expected 1, seen 2" in said
@@ -131,7 +108,7 @@ class TestDrill:
             """Plan nothing."""
 
         monkeypatch.setattr(Recorder, "plan", nothing)
-        code, said = await drilled("idempotent/act_drop", "manual/act_drop", as_json=True)
+        code, said = await drilled("idempotent/act_drop", "manual/act_drop")
         assert code == 1
         seen = {cell["effect"]: cell for cell in json.loads(said)["cells"]}
         assert not seen["idempotent"]["ok"]
@@ -148,7 +125,4 @@ class TestDrill:
         assert os.listdir(folder) == []
 
     def test_the_command_says_so_too(self) -> None:
-        answer = CliRunner().invoke(app, ["drill", "effects", "--only", "keyed/fire", "--json"])
-        assert answer.exit_code == 2
-        assert answer.stdout == ""
-        assert json.loads(answer.stderr)["error"]["code"] == "configuration_error"
+        refused_by_the_command("effects", "keyed/fire")

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import os
-import tempfile
 from pathlib import Path
 
 import pytest
-from rich.console import Console
-from typer.testing import CliRunner
+from tests.drills.drilling import Drill, chosen_by_pattern, refused_by_the_command
 
-from outlast.cli.main import app
 from outlast.drills.otherside import report
 from outlast.drills.otherside.report import run_drill
 from outlast.drills.otherside.scene import Played
@@ -36,20 +32,7 @@ SHORT = (
 )
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where this test's drill keeps its files."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    return tmp_path
-
-
-async def drilled(*only: str, postgres: str | None = None, as_json: bool = False) -> tuple[int, str]:
-    said = io.StringIO()
-    code = await run_drill(
-        postgres=postgres, seed=5, only=only, json=as_json, console=Console(file=said, width=140)
-    )
-    return code, said.getvalue()
+drilled = Drill(run_drill)
 
 
 class TestTable:
@@ -66,23 +49,19 @@ class TestTable:
         for cell in CELLS:
             assert cell.right.told == "+".join(sorted(set(cell.right.told.split("+"))))
 
-    def test_cells_are_chosen_by_family_and_fault(self) -> None:
-        assert {cell.family for cell in chosen(["ledger"])} == {"ledger"}
-        assert [cell.name for cell in chosen(["*/racing_twins"])] == ["middleware/racing_twins"]
-        assert chosen(["nothing/*"]) == ()
+    def test_cells_are_chosen_by_pattern(self) -> None:
+        chosen_by_pattern(chosen, CELLS, "middleware/racing_twins")
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
 async def test_the_short_drill_is_green(kind: str, folder: Path, request: pytest.FixtureRequest) -> None:
     postgres = None if kind == "sqlite" else str(request.getfixturevalue("bare_postgres_url"))
-    code, said = await drilled(*SHORT, postgres=postgres, as_json=True)
-    told = json.loads(said)
-    assert (code, told["verdict"]) == (0, "pass"), said
-    assert [f"{one['family']}/{one['fault']}" for one in told["cells"]] == [
+    columns = ("family", "fault", "calls", "effects", "state", "ok")
+    cells = await drilled.passed(*SHORT, postgres=postgres, columns=columns)
+    assert [f"{one['family']}/{one['fault']}" for one in cells] == [
         *(cell.name for cell in CELLS if cell.name in SHORT),
         "store/every_checker",
     ]
-    assert set(told["cells"][0]) == {"family", "fault", "calls", "effects", "state", "ok"}
     assert os.listdir(folder) == []
 
 
@@ -90,7 +69,7 @@ async def test_a_wrong_cell_is_red(folder: Path, monkeypatch: pytest.MonkeyPatch
     (right,) = chosen(["middleware/other_content"])
     wrong = dataclasses.replace(right, right=Right.read("2/2 201"))
     monkeypatch.setattr(report, "chosen", lambda _: (wrong,))
-    code, said = await drilled(as_json=True)
+    code, said = await drilled()
     told = json.loads(said)
     assert (code, told["verdict"]) == (1, "fail")
     assert [one["what"] for one in told["cells"][0]["problems"]] == [
@@ -109,7 +88,7 @@ async def test_a_cell_that_breaks_is_red_and_the_others_are_played(
 
     first, second = chosen(["middleware/other_content", "middleware/another_client"])
     monkeypatch.setattr(report, "chosen", lambda _: (dataclasses.replace(first, play=breaks), second))
-    code, said = await drilled(as_json=True)
+    code, said = await drilled()
     told = json.loads(said)
     assert code == 1
     assert [one["ok"] for one in told["cells"]] == [False, True, True]
@@ -117,11 +96,9 @@ async def test_a_cell_that_breaks_is_red_and_the_others_are_played(
 
 
 def test_an_unknown_cell_is_refused() -> None:
-    result = CliRunner().invoke(app, ["drill", "otherside", "--only", "nothing/*"])
-    assert result.exit_code == 2
-    assert "no cell fits" in result.output
+    refused_by_the_command("otherside", "nothing/*")
 
 
 async def test_no_cell_fits() -> None:
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError, match="no cell fits x; cells are "):
         await drilled("x")

@@ -1,4 +1,4 @@
-"""Submitting a drill's tasks, waiting for what becomes of them, and doomed workers: what scenes share.
+"""Submitting a drill's tasks and waiting for what becomes of them: what scenes with one ticket service share.
 
 Whatever is waited for is looked for until it is there; what never comes is a TimeoutError that says what.
 """
@@ -8,26 +8,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Final, TypeVar
+from typing import Any, Final
 
-from outlast.app import Outlast
-from outlast.drills import crew
-from outlast.drills.crew import PATIENCE_S
-from outlast.drills.fleet import Fleet, FleetError, Process
-from outlast.testing.probes import Trigger
+from outlast.drills import looking
+from outlast.drills.dooming import Dooming
+from outlast.drills.fleet import FleetError, Process
+from outlast.drills.stage import Check
+from outlast.submitting import DEFAULT_TENANT
 from outlast.testing.recorder import Call, Recorder
 from outlast.views import EventView, TaskView
 
-__all__ = ["STEADY", "Following", "invoice_of", "posts_of"]
+__all__ = ["STEADY", "Following", "Played", "invoice_of", "posts_of"]
 
-T = TypeVar("T")
 STEADY: Final = "steady"
 """The pool of the cells whose workers stay alive, or all die together."""
-_LOOK_S: Final = 0.1
 
 
 def invoice_of(cell: str, number: int | None = None) -> str:
@@ -49,28 +46,34 @@ def posts_of(log: Sequence[Call], cell: str) -> list[Call]:
 
 
 @dataclass(slots=True, kw_only=True)
-class Following:
-    """Everything that any fault is played with.
+class Played:
+    """What a fault left behind.
 
-    environ: what processes need. chance: seeded; order and jitter come from it. folder: for files of the
-    drill. submitted: every task that was accepted. doomed_left: groups that have not yet got their worker to
-    its end. pools: theirs. patience_s: how long to wait for what has to come.
+    tasks: what has to end as the table has it. calls: how many are right, where only what happened can say.
+    checks: those of this fault, on top of the table.
     """
 
-    WORKER: ClassVar[str]
-    """The module that is run as a worker."""
+    cell: str
+    tasks: Sequence[str] = ()
+    calls: int | None = None
+    checks: Sequence[Check] = ()
 
-    app: Outlast
+
+@dataclass(slots=True, kw_only=True)
+class Following(Dooming):
+    """Everything that any fault is played with; see ``Dooming``.
+
+    folder: for files of the drill. submitted: every task that was accepted.
+    """
+
     recorder: Recorder
-    fleet: Fleet
-    chance: random.Random
-    environ: dict[str, str]
     folder: Path
-    tell: Callable[[str], None]
     submitted: list[str] = field(default_factory=list)
-    doomed_left: int = 0
-    pools: list[str] = field(default_factory=list)
-    patience_s: float = PATIENCE_S
+
+    @property
+    def accepted(self) -> list[tuple[str, str]]:
+        """Tenant and id of every task that was accepted."""
+        return [(DEFAULT_TENANT, task) for task in self.submitted]
 
     # -- tasks -----------------------------------------------------------------------------------------------
 
@@ -79,14 +82,6 @@ class Following:
         handle = await self.app.submit(agent, input, pool=pool, **options)
         self.submitted.append(handle.id)
         return handle.id
-
-    async def end(self, task: str) -> TaskView:
-        """Wait for a task's end. Raises TimeoutError."""
-        try:
-            return await self.app.wait(task, timeout=self.patience_s)
-        except TimeoutError:
-            view = await self.app.get(task)
-            raise TimeoutError(f"its task is still {view.state} ({view.reason})") from None
 
     async def told(self, task: str) -> Any:
         """Wait for a task's end; answer its result."""
@@ -117,18 +112,6 @@ class Following:
         """Answer how a task's attempts ended, in order."""
         return [attempt.end or "running" for attempt in await self.app.attempts(task)]
 
-    async def until(self, look: Callable[[], Awaitable[T | None]], otherwise: str) -> T:
-        """Look until there is an answer. Raises TimeoutError."""
-        try:
-            async with asyncio.timeout(self.patience_s):
-                while True:
-                    seen = await look()
-                    if seen is not None:
-                        return seen
-                    await asyncio.sleep(_LOOK_S)
-        except TimeoutError:
-            raise TimeoutError(otherwise) from None
-
     async def now_us(self) -> int:
         """Answer the database's clock."""
         return (await self.app.store.health()).now
@@ -139,14 +122,7 @@ class Following:
         """Answer the calls of a cell that would act, as the service logged them."""
         return posts_of(await self.recorder.log(), cell)
 
-    # -- workers ---------------------------------------------------------------------------------------------
-
-    async def doomed(self, pool: str, *probe: Trigger) -> Process:
-        """Start the worker of a pool of its own, to be killed or frozen, and wait until it serves."""
-        self.pools.append(pool)
-        return await crew.start(
-            self.fleet, self.WORKER, f"doomed-{pool}", (pool,), "doomed", *probe, environ=self.environ
-        )
+    # -- processes -------------------------------------------------------------------------------------------
 
     async def listens(self, server: Process) -> str:
         """Wait until an API process says where it listens. Raises FleetError, TimeoutError."""
@@ -163,28 +139,6 @@ class Following:
 
         return await self.until(look, f"{server.name} never served; see {server.log}")
 
-    @contextlib.asynccontextmanager
-    async def dooming(self, pool: str, *probe: Trigger) -> AsyncIterator[Process]:
-        """Start a doomed worker, whose end comes within the block, and say so after it."""
-        try:
-            yield await self.doomed(pool, *probe)
-        finally:
-            await self.gone()
-
-    async def gone(self) -> None:
-        """Say that one doomed worker is dead or frozen.
-
-        The last to say so brings in the successor, which must not find the task of one that still lives.
-        """
-        self.doomed_left -= 1
-        if self.doomed_left == 0 and self.pools:
-            self.tell("the doomed are gone; their successor begins")
-            await self.succeed(*dict.fromkeys(self.pools))
-
-    async def succeed(self, *pools: str) -> None:
-        """Start the successor of the doomed workers."""
-        raise NotImplementedError
-
     async def quieten(self) -> None:
         """Wait until nothing is on its way any more, then stop every process in good order."""
 
@@ -194,7 +148,7 @@ class Following:
             return None if busy or dump["posts"] else True
 
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.until(quiet, "it never was quiet"), self.patience_s / 2)
+            await looking.until(quiet, "it never was quiet", patience_s=self.patience_s / 2)
         for process in self.fleet.processes:
             if process.running:
                 process.thaw()

@@ -1,7 +1,6 @@
 """What every drill does around its play: a folder, a seed, an end that leaves nothing, and the verdict.
 
-A drill is a table of cells, each a fault with what is right after it. Whatever goes wrong while one is played
-makes it red, and the others are played all the same.
+Whatever goes wrong while a cell is played makes it red, and the others are played all the same.
 """
 
 from __future__ import annotations
@@ -14,88 +13,48 @@ import signal
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from rich.console import Console, RenderableType
+from rich.table import Table
 from rich.text import Text
 
+from outlast.drills.cells import Named
 from outlast.drills.fleet import FleetError
+from outlast.drills.judging import Judged
 from outlast.drills.stage import Check
-from outlast.errors import OutlastError
+from outlast.errors import ConfigurationError, OutlastError
 from outlast.testing.recorder import RecorderError
 from outlast.testing.servers import ServerError
 
-__all__ = ["FAULTS_OF_PLAY", "Judged", "Right", "broken", "end_with_sigterm", "fits", "problems", "run"]
+__all__ = ["FAULTS_OF_PLAY", "broken", "counts", "end_with_sigterm", "listed", "play_all", "problems", "run"]
 
 FAULTS_OF_PLAY: Final = (OutlastError, FleetError, RecorderError, TimeoutError, OSError)
 """What a cell that is played may raise, and is red by."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Right:
-    """What is right in one cell; None where the play says it."""
-
-    calls: int | None
-    effects: int | None
-    end: str | None
-
-    @classmethod
-    def read(cls, text: str) -> Right:
-        """Read an entry of the table."""
-        counts, end = text.split()
-        calls, _, effects = counts.partition("/")
-        return cls(
-            calls=None if calls == "-" else int(calls),
-            effects=None if calls == "-" else int(effects),
-            end=None if end == "-" else end,
-        )
+C = TypeVar("C", bound=Named)
+Play = Callable[[Sequence[C], str | None, int, Path, Console], Awaitable[Sequence[Judged[C]]]]
+"""Plays cells on a database, with a seed, in a folder; tells on a console how far it is."""
 
 
-class Judged(Protocol):
-    """A cell as it was seen."""
+class Played(Protocol):
+    """What a cell left behind, by its fault."""
+
+    cell: str
+
+
+class Faulty(Protocol):
+    """A cell, as those who play it name it."""
 
     @property
-    def name(self) -> str:
-        """How people name it, and ``--only``."""
-        ...
-
-    @property
-    def what(self) -> str:
-        """What is done."""
-        ...
-
-    @property
-    def why(self) -> str:
-        """Why the table says what it says."""
-        ...
-
-    @property
-    def checks(self) -> Sequence[Check]:
-        """What was looked at."""
-        ...
-
-    @property
-    def ok(self) -> bool:
-        """Whether all is as the table has it."""
-        ...
-
-    def as_json(self) -> dict[str, Any]:
-        """Answer the cell for programs."""
+    def fault(self) -> str:
+        """What happens in it."""
         ...
 
 
-J = TypeVar("J", bound=Judged)
-Play = Callable[[int, Path, Console], Awaitable[Sequence[J]]]
-"""Plays a drill with a seed, in a folder; tells on a console how far it is."""
-
-
-def fits(name: str, patterns: Sequence[str]) -> bool:
-    """Whether a cell's name (``keyed/frozen``) fits one of the patterns (``keyed``, ``*/frozen``), or there
-    are none."""
-    return not patterns or any(fnmatchcase(name, each if "/" in each else f"{each}/*") for each in patterns)
+P = TypeVar("P", bound=Played)
+F = TypeVar("F", bound=Faulty)
 
 
 def broken(error: BaseException) -> Check:
@@ -112,34 +71,78 @@ def end_with_sigterm() -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, me.cancel)
 
 
-async def run(
-    play: Play[J],
-    table: Callable[[Sequence[J]], RenderableType],
+async def play_all(
+    groups: Sequence[Sequence[F]],
+    play: Callable[[F], Awaitable[P | list[P]]],
+    failed: Callable[[str, Check], P],
     *,
-    cells: int,
+    chance: random.Random,
+    tell: Callable[[str], None],
+    faults: tuple[type[BaseException], ...] = FAULTS_OF_PLAY,
+) -> dict[str, P]:
+    """Play groups of cells at once, in an order of the seed; answer what each left behind, by its fault.
+
+    play: plays a group, which is told by its first cell. failed: makes of a check what a cell leaves behind
+    that did not get to its end. faults: what it raises then.
+    """
+    order = list(groups)
+    chance.shuffle(order)
+    played: dict[str, P] = {}
+    left = len(order)
+
+    async def one(group: Sequence[F]) -> None:
+        nonlocal left
+        try:
+            found = await play(group[0])
+            played.update({each.cell: each for each in (found if isinstance(found, list) else [found])})
+        except faults as error:
+            played.update({cell.fault: failed(cell.fault, broken(error)) for cell in group})
+        left -= 1
+        tell(f"{left} of {len(order)} to go")
+
+    async with asyncio.TaskGroup() as tasks:
+        for group in order:
+            tasks.create_task(one(group))
+    return played
+
+
+async def run(
+    play: Play[C],
+    cells: Sequence[C],
+    show: Callable[[Sequence[Judged[C]]], RenderableType],
+    *,
+    only: Sequence[str],
+    known: str,
     judge: str,
+    beside: int = 0,
+    postgres: str | None,
     seed: int | None,
     json: bool,
     console: Console,
 ) -> int:
     """Play a drill and tell how it went; answer the exit code, 0 only when all is right.
 
-    table: shows the cells to people. judge: by whose word they were judged. seed: a new one for None. json:
-    print one JSON object and nothing else. Leaves no process behind, and no file unless a cell is wrong.
+    cells: those of its table that are played; only: how they were asked for. known: what could have been
+    asked for. show: shows the cells to people. judge: by whose word they were judged. beside: how many more
+    are judged that nobody plays. seed: a new one for None. json: print one JSON object and nothing else.
+    Raises ConfigurationError for no cells and for a database that there is not. Leaves no process behind, and
+    no file unless a cell is wrong.
     """
+    if not cells:
+        raise ConfigurationError(f"no cell fits {', '.join(only)}; {known}")
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
     folder = Path(tempfile.mkdtemp(prefix="outlast-drill-"))
     keep = False
     started = time.monotonic()
     try:
         shown = Console(quiet=True) if json else console
-        shown.print(f"{cells} cells, seed {seed}", style="dim", markup=False)
-        judged = await play(seed, folder, shown)
+        shown.print(f"{len(cells) + beside} cells, seed {seed}", style="dim", markup=False)
+        judged = await play(cells, postgres, seed, folder, shown)
         keep = not all(each.ok for each in judged)
         if json:
             _print_json(judged, seed, console)
         else:
-            console.print(table(judged))
+            console.print(show(judged))
             _conclude(judged, judge, time.monotonic() - started, folder, console)
         return 1 if keep else 0
     except (RecorderError, ServerError) as error:
@@ -150,16 +153,35 @@ async def run(
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _conclude(judged: Sequence[Judged], judge: str, seconds: float, folder: Path, console: Console) -> None:
+def counts(judged: Judged[C], more: str = "") -> Text:
+    """Show to people whether a cell is right, and how often what happened. more: is told beside it."""
+    sign, style = ("✓", "green") if judged.ok else ("✗", "bold red")
+    return Text.assemble((f"{sign} ", style), f"{judged.calls}/{judged.effects}{more}")
+
+
+def listed(*headers: str) -> Callable[[Sequence[Judged[C]]], Table]:
+    """Make what shows cells to people, one a line. headers: of what is told besides their counts."""
+
+    def show(judged: Sequence[Judged[C]]) -> Table:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for header in ("fault", "calls/effects", *headers):
+            table.add_column(header, no_wrap=True)
+        for each in judged:
+            table.add_row(each.cell.name, counts(each), *each.columns.values())
+        return table
+
+    return show
+
+
+def _conclude(
+    judged: Sequence[Judged[C]], judge: str, seconds: float, folder: Path, console: Console
+) -> None:
     failed = [each for each in judged if not each.ok]
     for each in failed:
-        console.print(Text(f"\n{each.name}: {each.what}", style="bold red"))
-        console.print(f"  {each.why}", style="dim", markup=False)
-        for check in each.checks:
-            if not check.holds:
-                console.print(
-                    f"  {check.what}: expected {check.expected!r}, seen {check.seen!r}", markup=False
-                )
+        console.print(Text(f"\n{each.cell.name}: {each.cell.what}", style="bold red"))
+        console.print(f"  {each.cell.why}", style="dim", markup=False)
+        for check in each.problems:
+            console.print(f"  {check.what}: expected {check.expected!r}, seen {check.seen!r}", markup=False)
     console.print()
     if failed:
         text = f"{len(failed)} of {len(judged)} cells are wrong; everything is kept in {folder}"
@@ -178,7 +200,7 @@ def problems(checks: Sequence[Check]) -> list[dict[str, str]]:
     ]
 
 
-def _print_json(judged: Sequence[Judged], seed: int, console: Console) -> None:
+def _print_json(judged: Sequence[Judged[C]], seed: int, console: Console) -> None:
     cells = []
     for each in judged:
         cell = each.as_json()

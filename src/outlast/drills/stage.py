@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from outlast.app import Outlast
+from outlast.drills import looking
 from outlast.drills.demo_app import (
     ASKS,
     ATTACHES,
@@ -29,6 +29,7 @@ from outlast.views import ApprovalView, OperationView, QueueView, TaskView
 
 __all__ = ["Check", "Played", "Seen", "Stage"]
 
+T = TypeVar("T")
 PATIENCE_S = 20.0
 _LOOK_S = 0.05
 
@@ -195,14 +196,15 @@ class Stage:
     async def asked(self, task: str) -> ApprovalView:
         """Wait until the supervisor is asked about a task's call, and show what is asked."""
         self.tell("waiting for the question")
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                for approval in await self.app.approvals.list(task=task):
-                    shown = approval.shown["arguments"]
-                    what = f"is shown {approval.name}: {shown['invoice']}, {shown['amount']}"
-                    self.note("supervisor", f"{what} ({approval.reason})")
-                    return approval
-                await asyncio.sleep(_LOOK_S)
+
+        async def look() -> ApprovalView | None:
+            return next(iter(await self.app.approvals.list(task=task)), None)
+
+        approval = await self._until(look, "nobody was asked")
+        shown = approval.shown["arguments"]
+        what = f"is shown {approval.name}: {shown['invoice']}, {shown['amount']}"
+        self.note("supervisor", f"{what} ({approval.reason})")
+        return approval
 
     async def decided(
         self, approval: ApprovalView, verdict: Literal["approve", "reject"], reason: str
@@ -222,12 +224,12 @@ class Stage:
     async def settled(self, task: str) -> OperationView:
         """Wait until a task's call is settled."""
         self.tell("waiting for the settlement")
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                view, _ = await self.app.operations.show(self.operation(task))
-                if view.settled_by is not None:
-                    return view
-                await asyncio.sleep(_LOOK_S)
+
+        async def look() -> OperationView | None:
+            view, _ = await self.app.operations.show(self.operation(task))
+            return None if view.settled_by is None else view
+
+        return await self._until(look, "its call was never settled")
 
     # -- what is unknown -------------------------------------------------------------------------------------
 
@@ -242,11 +244,11 @@ class Stage:
         People are slow: the task has given up its worker by then.
         """
         place = await self._queued(task, lambda place: place.ask_at is None)
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                if (await self.app.get(task)).state == "waiting":
-                    break
-                await asyncio.sleep(_LOOK_S)
+
+        async def waits() -> bool | None:
+            return (await self.app.get(task)).state == "waiting" or None
+
+        await self._until(waits, "the task never gave up its worker")
         self.note("queue", f"create_ticket waits as unknown for a person: {place.why}", tone="bad")
         (ticket,) = [one for one in await self.recorder.tickets() if one["invoice"] == self.invoice]
         self.note("person", f"looks at the tickets of {self.invoice} and finds {ticket['id']}")
@@ -265,12 +267,15 @@ class Stage:
 
     async def _queued(self, task: str, fits: Callable[[QueueView], bool]) -> QueueView:
         self.tell("waiting for the reconciliation queue")
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                (place,) = await self.app.operations.places([self.operation(task)])
-                if place is not None and fits(place):
-                    return place
-                await asyncio.sleep(_LOOK_S)
+
+        async def look() -> QueueView | None:
+            (place,) = await self.app.operations.places([self.operation(task)])
+            return place if place is not None and fits(place) else None
+
+        return await self._until(look, "its call never waited to be settled like that")
+
+    async def _until(self, look: Callable[[], Awaitable[T | None]], otherwise: str) -> T:
+        return await looking.until(look, otherwise, patience_s=PATIENCE_S, every_s=_LOOK_S)
 
     # -- what is seen of it ----------------------------------------------------------------------------------
 

@@ -10,8 +10,7 @@ from typing import Any, ClassVar, Final
 from outlast.drills import crew
 from outlast.drills.change.agents import OLD
 from outlast.drills.fleet import Process
-from outlast.drills.following import STEADY, Following, invoice_of, posts_of
-from outlast.drills.stage import Check
+from outlast.drills.following import STEADY, Following, Played, invoice_of, posts_of
 from outlast.testing.probes import Trigger
 from outlast.testing.recorder import Call, Rule
 from outlast.views import OperationView
@@ -21,16 +20,6 @@ __all__ = ["STEADY", "WORKER", "Beginning", "Played", "Scene", "filed", "invoice
 WORKER: Final = "outlast.drills.change.worker"
 _AT_ONCE: Final = 3
 """Workers that begin at once; more of them would only wait for one another."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Played:
-    """What a fault left behind. tasks: what has to end as the table has it. checks: those of this fault, on
-    top of the table."""
-
-    cell: str
-    tasks: Sequence[str] = ()
-    checks: Sequence[Check] = ()
 
 
 class Beginning:

@@ -11,6 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from outlast.drills import cells
+from outlast.drills.cells import Right
 from outlast.drills.change import (
     conversing,
     deploying,
@@ -22,7 +24,6 @@ from outlast.drills.change import (
     undoing,
 )
 from outlast.drills.change.scene import Played, Scene
-from outlast.drills.running import Right, fits
 
 __all__ = ["CELLS", "CHECKERS", "Cell", "Play", "chosen", "in_groups"]
 
@@ -31,26 +32,16 @@ When = Literal["first", "beside", "doomed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class Cell(cells.Cell):
     """A row of the table.
 
-    what: is done. why: the table says so. when: it begins before any other worker, in the order of the table;
-    is played beside the others; or has a worker of its own that dies. Rows with one play that answers several
-    are played together.
+    when: it begins before any other worker, in the order of the table; is played beside the others; or has a
+    worker of its own that dies. Rows with one play that answers several are played together.
     """
 
-    family: str
-    fault: str
     play: Play
     when: When
-    what: str
-    why: str
     right: Right
-
-    @property
-    def name(self) -> str:
-        """How people name it, and ``--only``."""
-        return f"{self.family}/{self.fault}"
 
 
 def _cell(
@@ -414,12 +405,12 @@ _TOGETHER: Final = (deploying.deploy, rolling.roll)
 
 def chosen(patterns: Sequence[str]) -> tuple[Cell, ...]:
     """Answer the cells that fit one of the patterns (``undo/order``, ``fork``, ``*/killed_*``)."""
-    return tuple(cell for cell in CELLS if fits(cell.name, patterns))
+    return cells.chosen(CELLS, patterns)
 
 
-def in_groups(cells: Sequence[Cell]) -> list[list[Cell]]:
+def in_groups(rows: Sequence[Cell]) -> list[list[Cell]]:
     """Put cells together that are played together."""
     groups: dict[object, list[Cell]] = {}
-    for cell in cells:
+    for cell in rows:
         groups.setdefault(cell.play if cell.play in _TOGETHER else cell.fault, []).append(cell)
     return list(groups.values())

@@ -22,29 +22,22 @@ __all__ = ["play"]
 async def play(scene: Scene, cells: Sequence[Cell]) -> list[Played]:
     """Play all cells of one fault."""
     fault = cells[0].fault.name
-    gone = False
-    try:
-        worker = await scene.doomed(fault)
+    async with scene.dooming(fault) as worker:
         tasks = await _held(scene, cells, fault)
         await _stop(worker, fault)
         if fault != "late_refusal":
             await scene.release(fault)
-        gone = True
-        await scene.gone()
-        if fault == "late_refusal":
-            await _second_attempt(scene, cells, tasks, worker)
+    if fault == "late_refusal":
+        await _second_attempt(scene, cells, tasks, worker)
+    for task in tasks.values():
+        await scene.end(task)
+    if fault == "late_answer":
+        worker.thaw()
         for task in tasks.values():
-            await scene.end(task)
-        if fault == "late_answer":
-            worker.thaw()
-            for task in tasks.values():
-                await scene.late(task)
-        how = Check(what="how its worker ended", expected="SIGKILL", seen=worker.ending)
-        checks = (how,) if fault == "killed" else ()
-        return [Played(cell=cell, tasks=(tasks[cell.name],), checks=checks) for cell in cells]
-    finally:
-        if not gone:
-            await scene.gone()
+            await scene.late(task)
+    how = Check(what="how its worker ended", expected="SIGKILL", seen=worker.ending)
+    checks = (how,) if fault == "killed" else ()
+    return [Played(cell=cell, tasks=(tasks[cell.name],), checks=checks) for cell in cells]
 
 
 async def _held(scene: Scene, cells: Sequence[Cell], name: str) -> dict[str, str]:

@@ -18,20 +18,13 @@ _SETTLED_S = 10.0
 
 async def play(scene: Scene, cell: Cell) -> Played:
     """Play one cell with a worker of its own."""
-    gone = False
     sends_once = cell.right.calls == 1
-    try:
-        worker = await scene.doomed(f"frozen_{cell.effect}", Trigger(point=_POINT, action="freeze"))
+    async with scene.dooming(f"frozen_{cell.effect}", Trigger(point=_POINT, action="freeze")) as worker:
         if sends_once:
             scene.clerk.keep_off(cell)
         task = await scene.submit(cell, pool=f"frozen_{cell.effect}")
         await worker.says(_POINT)
         await worker.stopped()
-        gone = True
-        await scene.gone()
-    finally:
-        if not gone:
-            await scene.gone()
     checks = []
     if sends_once:
         # Nothing may follow from absence while the old sender may still send.

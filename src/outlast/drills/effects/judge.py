@@ -5,68 +5,24 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from outlast.core.retry import parse_retry_after
 from outlast.drills.effects.matrix import Cell
 from outlast.drills.effects.scene import CALL, Played, Scene
+from outlast.drills.judging import Judged
 from outlast.drills.stage import Check
 from outlast.testing.recorder import Call
 from outlast.views import OperationView
 
-__all__ = ["Judged", "judge"]
+__all__ = ["judge"]
 
 _SLACK_S = 0.02
 """The other side's clock is read a moment after it has sent its answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
-    """A cell as it was seen. state: of its operation, ``none`` where there is none."""
-
-    cell: Cell
-    calls: int
-    effects: int
-    state: str
-    settled_by: str
-    checks: Sequence[Check]
-
-    @property
-    def name(self) -> str:
-        """The cell's name."""
-        return self.cell.name
-
-    @property
-    def what(self) -> str:
-        """What was done."""
-        return self.cell.fault.what
-
-    @property
-    def why(self) -> str:
-        """Why the table says what it says."""
-        return self.cell.fault.why
-
-    @property
-    def ok(self) -> bool:
-        """Whether all is as the table has it."""
-        return all(check.holds for check in self.checks)
-
-    def as_json(self) -> dict[str, Any]:
-        """Answer the cell for programs."""
-        return {
-            "effect": self.cell.effect,
-            "fault": self.cell.fault.name,
-            "calls": self.calls,
-            "effects": self.effects,
-            "state": self.state,
-            "settled_by": self.settled_by,
-            "ok": self.ok,
-        }
-
-
-async def judge(scene: Scene, played: Played) -> Judged:
-    """Judge one cell, when nothing of it is under way any more."""
+async def judge(scene: Scene, played: Played) -> Judged[Cell]:
+    """Judge one cell, when nothing of it is under way any more; its state is its operation's, ``none`` where
+    there is none."""
     cell, right = played.cell, played.cell.right
     calls = await scene.acts(cell)
     effects = _effects(calls)
@@ -90,7 +46,11 @@ async def judge(scene: Scene, played: Played) -> Judged:
         seen = None if waiting is None else waiting.calls
         checks.append(Check(what="calls while it waited for a person", expected=1, seen=seen))
     return Judged(
-        cell=cell, calls=len(calls), effects=effects, state=state, settled_by=settled_by, checks=checks
+        cell=cell,
+        calls=len(calls),
+        effects=effects,
+        columns={"state": state, "settled_by": settled_by},
+        checks=checks,
     )
 
 

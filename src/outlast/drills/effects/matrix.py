@@ -13,12 +13,12 @@ again by itself. What is known not to have been processed is tried again, whatev
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from outlast.core.operation import EFFECTS
-from outlast.drills.running import fits
+from outlast.drills import cells
 
 __all__ = ["CELLS", "FAULTS", "Cell", "Family", "Fault", "Right", "chosen"]
 
@@ -272,6 +272,21 @@ class Cell:
         return f"{self.effect}/{self.fault.name}"
 
     @property
+    def what(self) -> str:
+        """What is done."""
+        return self.fault.what
+
+    @property
+    def why(self) -> str:
+        """Why the table says what it says."""
+        return self.fault.why
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """How programs name it."""
+        return {"effect": self.effect, "fault": self.fault.name}
+
+    @property
     def tool(self) -> str:
         """The tool that only this cell calls."""
         return f"{self.effect}_{self.fault.name}"
@@ -299,4 +314,4 @@ CELLS: Final = tuple(Cell(effect=effect, fault=fault) for fault in FAULTS for ef
 def chosen(patterns: Sequence[str]) -> tuple[Cell, ...]:
     """Answer the cells that fit one of the patterns (``keyed/frozen``, ``manual/*``, ``*/killed``); all of
     them for none."""
-    return tuple(cell for cell in CELLS if fits(cell.name, patterns))
+    return cells.chosen(CELLS, patterns)

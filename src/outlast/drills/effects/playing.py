@@ -17,10 +17,11 @@ from outlast.drills.database import database
 from outlast.drills.effects import answers, crashes, frozen, repeats
 from outlast.drills.effects.agents import Places, build
 from outlast.drills.effects.clerk import Clerk
-from outlast.drills.effects.judge import Judged, judge
+from outlast.drills.effects.judge import judge
 from outlast.drills.effects.matrix import Cell
 from outlast.drills.effects.scene import STEADY, Played, Scene
 from outlast.drills.fleet import Fleet
+from outlast.drills.judging import Judged
 from outlast.drills.running import FAULTS_OF_PLAY, broken, end_with_sigterm
 from outlast.testing.recorder import Recorder
 
@@ -29,7 +30,7 @@ __all__ = ["play"]
 
 async def play(
     cells: Sequence[Cell], postgres: str | None, seed: int, folder: Path, console: Console
-) -> list[Judged]:
+) -> list[Judged[Cell]]:
     """Play cells and judge them; answer them in the order given.
 
     folder: for the store, the logs of the processes and of the ticket services. Raises ConfigurationError,
@@ -80,7 +81,7 @@ async def _prepare(scene: Scene, cells: Sequence[Cell]) -> None:
                 scene.tickets[cell.name] = made.json()["id"]
 
 
-async def _play(scene: Scene, cells: Sequence[Cell], store: str, console: Console) -> list[Judged]:
+async def _play(scene: Scene, cells: Sequence[Cell], store: str, console: Console) -> list[Judged[Cell]]:
     console.print(f"store: {store}", style="dim", markup=False)
     order = list(cells)
     scene.chance.shuffle(order)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.console import Console, Group
 from rich.table import Table
@@ -11,10 +10,9 @@ from rich.text import Text
 
 from outlast.core.operation import EFFECTS
 from outlast.drills import running
-from outlast.drills.effects.judge import Judged
-from outlast.drills.effects.matrix import FAULTS, chosen
+from outlast.drills.effects.matrix import FAULTS, Cell, chosen
 from outlast.drills.effects.playing import play
-from outlast.errors import ConfigurationError
+from outlast.drills.judging import Judged
 
 __all__ = ["run_drill"]
 
@@ -29,28 +27,22 @@ async def run_drill(
     json: print one JSON object and nothing else. Raises ConfigurationError for a database or a cell that
     there is not. Leaves no process behind, and no file unless a cell failed.
     """
-    cells = chosen(only)
-    if not cells:
-        raise ConfigurationError(
-            f"no cell fits {', '.join(only)}; faults are {', '.join(f.name for f in FAULTS)}"
-        )
-
-    async def played(seed: int, folder: Path, shown: Console) -> list[Judged]:
-        return await play(cells, postgres, seed, folder, shown)
-
     return await running.run(
-        played,
+        play,
+        chosen(only),
         _table,
-        cells=len(cells),
+        only=only,
+        known=f"faults are {', '.join(fault.name for fault in FAULTS)}",
         judge="the ticket services' own logs",
+        postgres=postgres,
         seed=seed,
         json=json,
         console=console,
     )
 
 
-def _table(judged: Sequence[Judged]) -> Group:
-    by_name = {each.name: each for each in judged}
+def _table(judged: Sequence[Judged[Cell]]) -> Group:
+    by_name = {each.cell.name: each for each in judged}
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("fault", no_wrap=True)
     shown = [effect for effect in EFFECTS if any(each.cell.effect == effect for each in judged)]
@@ -64,7 +56,6 @@ def _table(judged: Sequence[Judged]) -> Group:
     return Group(table, legend)
 
 
-def _entry(judged: Judged) -> Text:
-    sign, style = ("✓", "green") if judged.ok else ("✗", "bold red")
-    who = "" if judged.settled_by == "worker" else f" {judged.settled_by}"
-    return Text.assemble((f"{sign} ", style), f"{judged.calls}/{judged.effects}{who}")
+def _entry(judged: Judged[Cell]) -> Text:
+    who = judged.columns["settled_by"]
+    return running.counts(judged, "" if who == "worker" else f" {who}")

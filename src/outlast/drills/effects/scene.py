@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from outlast.app import Outlast
-from outlast.drills import crew
+from outlast.drills import crew, looking
 from outlast.drills.crew import PATIENCE_S
+from outlast.drills.dooming import Dooming
 from outlast.drills.effects.agents import Places
 from outlast.drills.effects.book import acts, service_of
 from outlast.drills.effects.clerk import Clerk
 from outlast.drills.effects.matrix import Cell
-from outlast.drills.fleet import Fleet, Process
+from outlast.drills.fleet import Process
 from outlast.drills.stage import Check
-from outlast.testing.probes import Trigger
 from outlast.testing.recorder import Call, Recorder, Rule
 from outlast.views import EvidenceView
 
@@ -26,8 +25,6 @@ CALL = "toolu_1"
 """The id of the call that a cell is about; it is the operation's key."""
 STEADY = "steady"
 """The pool of the cells whose workers stay alive."""
-WORKER = "outlast.drills.effects.worker"
-LOOK_S = 0.1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,25 +38,19 @@ class Played:
 
 
 @dataclass(slots=True, kw_only=True)
-class Scene:
-    """Everything that a fault is played with.
+class Scene(Dooming):
+    """Everything that a fault is played with; see ``Dooming``.
 
-    environ: what worker processes need. chance: seeded; order and jitter come from it. tickets: the ticket of
-    each idempotent cell, made beforehand. doomed_left: groups that have not yet got their worker to its end.
+    tickets: the ticket of each idempotent cell, made beforehand.
     """
 
-    app: Outlast
+    WORKER: ClassVar[str] = "outlast.drills.effects.worker"
+
     keys: Recorder
     plain: Recorder
     places: Places
-    fleet: Fleet
     clerk: Clerk
-    chance: random.Random
-    environ: dict[str, str]
-    tell: Callable[[str], None]
     tickets: dict[str, str] = field(default_factory=dict)
-    doomed_left: int = 0
-    pools: list[str] = field(default_factory=list)
 
     # -- the other side --------------------------------------------------------------------------------------
 
@@ -109,47 +100,22 @@ class Scene:
         )
         return handle.id
 
-    async def end(self, task: str) -> None:
-        """Wait for a task's end. Raises TimeoutError."""
-        try:
-            await self.app.wait(task, timeout=PATIENCE_S)
-        except TimeoutError:
-            view = await self.app.get(task)
-            raise TimeoutError(f"its task is still {view.state} ({view.reason})") from None
-
     async def late(self, task: str) -> EvidenceView:
         """Wait for the evidence that a late answer of the first attempt left. Raises TimeoutError."""
-        try:
-            async with asyncio.timeout(PATIENCE_S / 2):
-                while True:
-                    _, evidence = await self.app.operations.show(f"{task}:{CALL}")
-                    for one in evidence:
-                        if one.source == "late" and one.attempt == 1:
-                            return one
-                    await asyncio.sleep(LOOK_S)
-        except TimeoutError:
-            raise TimeoutError("no evidence was kept of the late answer") from None
+
+        async def look() -> EvidenceView | None:
+            _, evidence = await self.app.operations.show(f"{task}:{CALL}")
+            return next((one for one in evidence if one.source == "late" and one.attempt == 1), None)
+
+        otherwise = "no evidence was kept of the late answer"
+        return await looking.until(look, otherwise, patience_s=self.patience_s / 2)
 
     # -- workers ---------------------------------------------------------------------------------------------
 
     async def steady(self, name: str, *pools: str) -> Process:
         """Start a worker that stays, and wait until it serves."""
-        return await self._worker(name, pools, "steady")
+        return await crew.start(self.fleet, self.WORKER, name, pools, "steady", environ=self.environ)
 
-    async def doomed(self, pool: str, *probe: Trigger) -> Process:
-        """Start the worker of a pool of its own, to be killed or frozen, and wait until it serves."""
-        self.pools.append(pool)
-        return await self._worker(f"doomed-{pool}", (pool,), "doomed", *probe)
-
-    async def _worker(self, name: str, pools: Sequence[str], fate: crew.Fate, *probe: Trigger) -> Process:
-        return await crew.start(self.fleet, WORKER, name, pools, fate, *probe, environ=self.environ)
-
-    async def gone(self) -> None:
-        """Say that one doomed worker is dead or frozen.
-
-        The last to say so brings in the successors, which must not find the task of one that still lives.
-        """
-        self.doomed_left -= 1
-        if self.doomed_left == 0 and self.pools:
-            self.tell("the doomed are gone; their successors begin")
-            await asyncio.gather(*(self.steady(f"successor-{letter}", *self.pools) for letter in "AB"))
+    async def succeed(self, *pools: str) -> None:
+        """Start the successors of the doomed workers."""
+        await asyncio.gather(*(self.steady(f"successor-{letter}", *pools) for letter in "AB"))

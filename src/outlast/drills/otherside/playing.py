@@ -15,12 +15,14 @@ from rich.text import Text
 from outlast.app import Outlast
 from outlast.drills.database import database
 from outlast.drills.fleet import Fleet
+from outlast.drills.judging import Judged, judge_the_store
 from outlast.drills.otherside.agents import FOLDER, HOST, REBOUND, TICKETS_URL, build
-from outlast.drills.otherside.judge import Judged, judge, judge_the_store
+from outlast.drills.otherside.judge import judge
 from outlast.drills.otherside.passing import Names
 from outlast.drills.otherside.scene import Played, Scene
-from outlast.drills.otherside.table import Cell
-from outlast.drills.running import FAULTS_OF_PLAY, broken, end_with_sigterm
+from outlast.drills.otherside.table import CHECKERS, Cell
+from outlast.drills.running import FAULTS_OF_PLAY, end_with_sigterm, play_all
+from outlast.drills.stage import Check
 from outlast.gateway import Gateway, GatewaySettings
 from outlast.gateway.serving import Server
 from outlast.testing.recorder import Recorder
@@ -33,7 +35,7 @@ AT_ONCE = 6
 
 async def play(
     cells: Sequence[Cell], postgres: str | None, seed: int, folder: Path, console: Console
-) -> list[Judged]:
+) -> list[Judged[Cell]]:
     """Play cells and judge them; answer them in the order given, and the store after them.
 
     folder: for the store, the logs of the processes and of the services. Raises ConfigurationError,
@@ -79,8 +81,8 @@ async def play(
         scene.tell("stopping everything, and looking at what is left")
         await asyncio.gather(*(each.stop() for each in scene.fleet.processes if each.running))
         log = await recorder.log()
-        judged = [judge(scene, cell, played[cell.name], log) for cell in cells]
-        return [*judged, await judge_the_store(scene, log)]
+        judged = [judge(scene, cell, played[cell.fault], log) for cell in cells]
+        return [*judged, await judge_the_store(app.store, CHECKERS, log)]
 
 
 @contextlib.asynccontextmanager
@@ -101,21 +103,21 @@ async def _gateway(app: Outlast, recorder: Recorder) -> AsyncIterator[str]:
 
 
 async def _play(scene: Scene, cells: Sequence[Cell]) -> dict[str, Played]:
-    order = list(cells)
-    scene.chance.shuffle(order)
-    played: dict[str, Played] = {}
     room = asyncio.Semaphore(AT_ONCE)
 
-    async def one(cell: Cell) -> None:
+    async def one(cell: Cell) -> Played:
         assert cell.play is not None
         async with room:
-            try:
-                played[cell.name] = await cell.play(scene, cell.fault)
-            except (*FAULTS_OF_PLAY, httpx2.HTTPError) as error:
-                played[cell.name] = Played(cell=cell.fault, told=("broken",), checks=(broken(error),))
-        scene.tell(f"{len(order) - len(played)} of {len(order)} to go")
+            return await cell.play(scene, cell.fault)
 
-    async with asyncio.TaskGroup() as tasks:
-        for cell in order:
-            tasks.create_task(one(cell))
-    return played
+    def failed(cell: str, check: Check) -> Played:
+        return Played(cell=cell, told=("broken",), checks=(check,))
+
+    return await play_all(
+        [[cell] for cell in cells],
+        one,
+        failed,
+        chance=scene.chance,
+        tell=scene.tell,
+        faults=(*FAULTS_OF_PLAY, httpx2.HTTPError),
+    )

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import httpx2
 
 from outlast.app import Outlast
-from outlast.drills import crew
+from outlast.drills import crew, looking
 from outlast.drills.crew import PATIENCE_S
 from outlast.drills.fleet import Fleet, Process
 from outlast.drills.stage import Check
@@ -161,12 +161,4 @@ class Scene:
 
     async def until(self, look: Callable[[], Awaitable[T | None]], otherwise: str) -> T:
         """Look until there is an answer. Raises TimeoutError."""
-        try:
-            async with asyncio.timeout(PATIENCE_S):
-                while True:
-                    seen = await look()
-                    if seen is not None:
-                        return seen
-                    await asyncio.sleep(_LOOK_S)
-        except TimeoutError:
-            raise TimeoutError(otherwise) from None
+        return await looking.until(look, otherwise, patience_s=PATIENCE_S, every_s=_LOOK_S)

@@ -11,9 +11,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from outlast.drills import cells
 from outlast.drills.otherside import handlers, passing, scripts, twins
 from outlast.drills.otherside.scene import Played, Scene
-from outlast.drills.running import fits
 
 __all__ = ["CELLS", "CHECKERS", "Cell", "Play", "Right", "chosen"]
 
@@ -37,20 +37,11 @@ class Right:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """A row of the table. what: is done. why: the table says so."""
+class Cell(cells.Cell):
+    """A row of the table. play: None for what is only judged."""
 
-    family: str
-    fault: str
     play: Play | None
-    what: str
-    why: str
     right: Right
-
-    @property
-    def name(self) -> str:
-        """How people name it, and ``--only``."""
-        return f"{self.family}/{self.fault}"
 
 
 def _cell(family: str, fault: str, play: Play | None, right: str, what: str, why: str) -> Cell:
@@ -373,4 +364,4 @@ CHECKERS: Final = _cell(
 
 def chosen(patterns: Sequence[str]) -> tuple[Cell, ...]:
     """Answer the cells that fit one of the patterns (``gateway/frozen``, ``ledger``, ``*/killed_*``)."""
-    return tuple(cell for cell in CELLS if fits(cell.name, patterns))
+    return cells.chosen(CELLS, patterns)

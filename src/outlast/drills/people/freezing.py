@@ -17,19 +17,12 @@ _STORM = 4
 
 async def killed_while_asking(scene: Scene, cell: str) -> Played:
     """Kill the worker when its question is on disk, and agree before anybody has noticed its death."""
-    gone = False
-    try:
-        worker = await scene.doomed(cell, Trigger(point="approvals.after_ask", action="kill"))
+    async with scene.dooming(cell, Trigger(point="approvals.after_ask", action="kill")) as worker:
         task = await scene.call(cell, "file", pool=cell)
         await worker.exited()
         (asked,) = await scene.asked(task, suspended=False)
         await scene.decide(asked)
         state = (await scene.app.get(task)).state
-        gone = True
-        await scene.gone()
-    finally:
-        if not gone:
-            await scene.gone()
     await scene.end(task)
     (used,) = await scene.approvals(task)
     return Played(
@@ -47,9 +40,7 @@ async def killed_while_asking(scene: Scene, cell: str) -> Played:
 async def frozen_before_intent(scene: Scene, cell: str) -> list[Played]:
     """Freeze a worker with one task before its intent, which is cancelled, and one in a process's step."""
     cancelled, computes = "frozen_before_intent", "process_outlives"
-    gone = False
-    try:
-        worker = await scene.doomed(cell, Trigger(point="effects.before_intent", action="freeze"))
+    async with scene.dooming(cell, Trigger(point="effects.before_intent", action="freeze")) as worker:
         other = await scene.submit(
             "computes", {"invoice": invoice_of(computes), "folder": str(scene.folder)}, pool=cell
         )
@@ -58,11 +49,6 @@ async def frozen_before_intent(scene: Scene, cell: str) -> list[Played]:
         await worker.says("effects.before_intent")
         await worker.stopped()
         answer = await answer_of(scene, task)
-        gone = True
-        await scene.gone()
-    finally:
-        if not gone:
-            await scene.gone()
     await scene.end(task)
     await scene.end(other)
     calls = len(await scene.posts(computes))
@@ -91,9 +77,7 @@ async def frozen_before_intent(scene: Scene, cell: str) -> list[Played]:
 
 async def frozen_before_the_end(scene: Scene, cell: str) -> Played:
     """Freeze a worker between the last step and completion, and cancel everything that it has."""
-    gone = False
-    try:
-        worker = await scene.doomed(cell, Trigger(point="worker.before_end", action="freeze"))
+    async with scene.dooming(cell, Trigger(point="worker.before_end", action="freeze")) as worker:
         tasks = [
             await scene.submit("works", {"seconds": 0.5 if place == 0 else 5.0}, pool=cell)
             for place in range(_STORM)
@@ -103,11 +87,6 @@ async def frozen_before_the_end(scene: Scene, cell: str) -> Played:
         await worker.says("worker.before_end")
         await worker.stopped()
         answers = [await answer_of(scene, task) for task in tasks]
-        gone = True
-        await scene.gone()
-    finally:
-        if not gone:
-            await scene.gone()
     for task in tasks:
         await scene.end(task)
     worker.thaw()
@@ -125,18 +104,14 @@ async def frozen_before_the_end(scene: Scene, cell: str) -> Played:
 
 async def buffered(scene: Scene, cell: str) -> Played:
     """Freeze a worker that has claimed ten tasks and begun none, until others have done them."""
-    gone = False
     try:
         tasks = [await scene.call(cell, "plain", number=number, pool=cell) for number in range(_BUFFER)]
         worker = await scene.doomed(cell, Trigger(point="worker.claimed", action="freeze"))
         await worker.says("worker.claimed")
         await worker.stopped()
         held = [(await scene.app.get(task)).state for task in tasks]
-        gone = True
-        await scene.gone()
     finally:
-        if not gone:
-            await scene.gone()
+        await scene.gone()
     for task in tasks:
         await scene.end(task)
     worker.thaw()

@@ -18,12 +18,14 @@ from rich.text import Text
 
 from outlast.drills.database import database
 from outlast.drills.fleet import Fleet
+from outlast.drills.judging import Judged, judge_the_store
 from outlast.drills.people.agents import Place, build
-from outlast.drills.people.judge import Judged, judge, judge_the_store
+from outlast.drills.people.judge import judge
 from outlast.drills.people.restart import Restart
 from outlast.drills.people.scene import STEADY, Played, Scene
-from outlast.drills.people.table import Cell, in_groups
-from outlast.drills.running import FAULTS_OF_PLAY, broken, end_with_sigterm
+from outlast.drills.people.table import CHECKERS, Cell, in_groups
+from outlast.drills.running import end_with_sigterm, play_all
+from outlast.drills.stage import Check
 from outlast.testing.recorder import Recorder
 
 __all__ = ["play"]
@@ -31,7 +33,7 @@ __all__ = ["play"]
 
 async def play(
     cells: Sequence[Cell], postgres: str | None, seed: int, folder: Path, console: Console
-) -> list[Judged]:
+) -> list[Judged[Cell]]:
     """Play cells and judge them; answer them in the order given, and the store after them.
 
     folder: for the store, the logs of the processes and of the ticket service. Raises ConfigurationError,
@@ -76,38 +78,30 @@ async def play(
         await scene.quieten()
         log = await recorder.log()
         judged = [await judge(scene, cell, played[cell.fault], log) for cell in cells]
-        return [*judged, await judge_the_store(scene, log)]
+        whole = await judge_the_store(
+            app.store, CHECKERS, log, accepted=scene.accepted, decided_by="checkers"
+        )
+        return [*judged, whole]
 
 
 async def _play(scene: Scene, groups: Sequence[list[Cell]]) -> dict[str, Played]:
-    order = list(groups)
-    scene.chance.shuffle(order)
-    played: dict[str, Played] = {}
-    left = len(order)
-
-    async def one(group: list[Cell]) -> None:
-        nonlocal left
-        cell = group[0]
+    async def one(cell: Cell) -> Played | list[Played]:
         try:
             if cell.when != "restart":
                 await scene.restart.back()
             if cell.when in ("own", "doomed"):
                 await scene.restart.calm()
-            found = await cell.play(scene, cell.fault)
-            played.update({each.cell: each for each in (found if isinstance(found, list) else [found])})
-        except FAULTS_OF_PLAY as error:
-            for each in group:
-                played[each.fault] = Played(cell=each.fault, checks=(broken(error),))
+            return await cell.play(scene, cell.fault)
         finally:
             scene.restart.leave(cell.fault)
-        left -= 1
-        scene.tell(f"{left} of {len(order)} to go")
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_restart(scene))
-        for group in order:
-            tasks.create_task(one(group))
-    return played
+        return await play_all(groups, one, _broken, chance=scene.chance, tell=scene.tell)
+
+
+def _broken(cell: str, check: Check) -> Played:
+    return Played(cell=cell, checks=(check,))
 
 
 async def _restart(scene: Scene) -> None:

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from outlast.drills import running
-from outlast.drills.people.judge import Judged
 from outlast.drills.people.playing import play
 from outlast.drills.people.table import CELLS, chosen
-from outlast.errors import ConfigurationError
 
 __all__ = ["run_drill"]
 
@@ -28,32 +23,17 @@ async def run_drill(
     print one JSON object and nothing else. Raises ConfigurationError for a database or a cell that there is
     not. Leaves no process behind, and no file unless a cell failed.
     """
-    cells = chosen(only)
-    if not cells:
-        raise ConfigurationError(
-            f"no cell fits {', '.join(only)}; cells are {', '.join(cell.name for cell in CELLS)}"
-        )
-
-    async def played(seed: int, folder: Path, shown: Console) -> list[Judged]:
-        return await play(cells, postgres, seed, folder, shown)
-
     return await running.run(
-        played,
-        _table,
-        cells=len(cells) + 1,
+        play,
+        chosen(only),
+        running.listed("tasks", "decided by"),
+        only=only,
+        known=f"cells are {', '.join(cell.name for cell in CELLS)}",
         judge="the ticket service's own log and every checker",
+        # Every checker.
+        beside=1,
+        postgres=postgres,
         seed=seed,
         json=json,
         console=console,
     )
-
-
-def _table(judged: Sequence[Judged]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("fault", "calls/effects", "tasks", "decided by"):
-        table.add_column(column, no_wrap=True)
-    for each in judged:
-        sign, style = ("✓", "green") if each.ok else ("✗", "bold red")
-        counts = Text.assemble((f"{sign} ", style), f"{each.calls}/{each.effects}")
-        table.add_row(each.name, counts, each.state, each.decided_by)
-    return table

@@ -8,9 +8,8 @@ from typing import Any, ClassVar, Final, Literal
 
 from outlast.drills import crew
 from outlast.drills.fleet import Process
-from outlast.drills.following import STEADY, Following, invoice_of, posts_of
+from outlast.drills.following import STEADY, Following, Played, invoice_of, posts_of
 from outlast.drills.people.restart import Restart
-from outlast.drills.stage import Check
 from outlast.views import ApprovalView
 
 __all__ = ["AMOUNT", "BOSS", "STEADY", "WORKER", "Played", "Scene", "invoice_of", "posts_of"]
@@ -19,20 +18,6 @@ __all__ = ["AMOUNT", "BOSS", "STEADY", "WORKER", "Played", "Scene", "invoice_of"
 WORKER: Final = "outlast.drills.people.worker"
 BOSS: Final = "boss"
 AMOUNT: Final = "118.50"
-
-
-@dataclass(slots=True, kw_only=True)
-class Played:
-    """What a fault left behind.
-
-    tasks: what has to end as the table has it. calls: how many are right, where only what happened can say.
-    checks: those of this fault, on top of the table.
-    """
-
-    cell: str
-    tasks: Sequence[str] = ()
-    calls: int | None = None
-    checks: Sequence[Check] = ()
 
 
 @dataclass(slots=True, kw_only=True)

@@ -11,9 +11,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from outlast.drills import cells
+from outlast.drills.cells import Right
 from outlast.drills.people import asking, cancelling, clocks, deciding, freezing, racing, ruling, waiting
 from outlast.drills.people.scene import Played, Scene
-from outlast.drills.running import Right, fits
 
 __all__ = ["CELLS", "CHECKERS", "Cell", "Play", "Right", "chosen", "in_groups"]
 
@@ -22,26 +23,17 @@ When = Literal["restart", "after", "hurried", "own", "doomed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class Cell(cells.Cell):
     """A row of the table.
 
-    what: is done. why: the table says so. when: it goes through the ``restart`` of everything; is played
-    ``after`` it; has to be in time then (``hurried``); starts processes of its ``own``, when nobody is in a
-    hurry; or a worker that is ``doomed`` to die or freeze. Rows with one play are played together.
+    when: it goes through the ``restart`` of everything; is played ``after`` it; has to be in time then
+    (``hurried``); starts processes of its ``own``, when nobody is in a hurry; or a worker that is ``doomed``
+    to die or freeze. Rows with one play are played together.
     """
 
-    family: str
-    fault: str
     play: Play
     when: When
-    what: str
-    why: str
     right: Right
-
-    @property
-    def name(self) -> str:
-        """How people name it, and ``--only``."""
-        return f"{self.family}/{self.fault}"
 
 
 def _cell(family: str, fault: str, play: Play, when: When, right: str, what: str, why: str) -> Cell:
@@ -414,12 +406,12 @@ CHECKERS: Final = _cell(
 
 def chosen(patterns: Sequence[str]) -> tuple[Cell, ...]:
     """Answer the cells that fit one of the patterns (``cancel/storm``, ``wait``, ``*/signal_*``)."""
-    return tuple(cell for cell in CELLS if fits(cell.name, patterns))
+    return cells.chosen(CELLS, patterns)
 
 
-def in_groups(cells: Sequence[Cell]) -> list[list[Cell]]:
+def in_groups(rows: Sequence[Cell]) -> list[list[Cell]]:
     """Put cells together that are played together."""
     groups: dict[Play, list[Cell]] = {}
-    for cell in cells:
+    for cell in rows:
         groups.setdefault(cell.play, []).append(cell)
     return list(groups.values())

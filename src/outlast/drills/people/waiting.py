@@ -68,17 +68,10 @@ async def signals_repeated(scene: Scene, cell: str) -> Played:
 
 async def killed_before_the_take(scene: Scene, cell: str) -> Played:
     """Kill the worker that has read the signal and has not yet put on record that it did."""
-    gone = False
-    try:
-        worker = await scene.doomed(cell, Trigger(point="waits.before_take", action="kill"))
+    async with scene.dooming(cell, Trigger(point="waits.before_take", action="kill")) as worker:
         task = await scene.submit("listens", {"count": 2, "pause_s": 0.0}, pool=cell)
         await scene.app.signal(task, "news", "one")
         await worker.exited()
-        gone = True
-        await scene.gone()
-    finally:
-        if not gone:
-            await scene.gone()
     await scene.app.signal(task, "news", "two")
     told = await scene.told(task)
     return Played(
