@@ -14,6 +14,7 @@ from typing import TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
+from asyncpg.connect_utils import SessionAttribute
 
 from outlast.errors import ConfigurationError, StoreUnavailable
 from outlast.store.postgres import failures
@@ -83,7 +84,10 @@ def mask(url: str) -> str:
 
 
 async def connect(address: Address, duty: Duty) -> asyncpg.Connection[asyncpg.Record]:
-    """Open one connection for a duty. Raises StoreUnavailable."""
+    """Open one connection for a duty, to a server that takes writes: the first one that the URL names.
+
+    Raises StoreUnavailable.
+    """
     server_ms = str(int(duty.seconds * 900))
     settings = {
         "application_name": f"outlast {duty.name}",
@@ -108,12 +112,32 @@ async def connect(address: Address, duty: Duty) -> asyncpg.Connection[asyncpg.Re
             "enable_bitmapscan": "off",
         }
     try:
-        return await asyncpg.connect(address.url, timeout=CONNECT_SECONDS, server_settings=settings)
+        return await asyncpg.connect(
+            address.url,
+            timeout=CONNECT_SECONDS,
+            server_settings=settings,
+            # A standby answers views and empty claims, and all of it is old.
+            target_session_attrs=SessionAttribute.read_write,
+        )
     except ValueError as error:
         # The driver's own reading of the URL; its text may hold parts of it.
         raise ConfigurationError(f"not a PostgreSQL URL: {address.shown}") from error
+    except asyncpg.TargetServerAttributeNotMatched as error:
+        raise StoreUnavailable(failures.no_writes(address.shown)) from error
     except failures.DRIVER_ERRORS as error:
         raise failures.translate(error, address.shown) from error
+
+
+def is_demoted(connection: asyncpg.Connection[asyncpg.Record]) -> bool:
+    """Answer whether the server has said on this connection that it takes no writes any more.
+
+    It says so, unasked, with its next answer after it has become a standby or was made read-only.
+    """
+    said = connection.get_settings()
+    return "on" in (
+        getattr(said, "in_hot_standby", "off"),
+        getattr(said, "default_transaction_read_only", "off"),
+    )
 
 
 class Line:
@@ -158,11 +182,11 @@ class Line:
             try:
                 async with asyncio.timeout(self.duty.seconds):
                     try:
-                        return await work(connection)
+                        answer = await work(connection)
                     except asyncpg.InvalidCachedStatementError:
                         # The schema was changed meanwhile. Its transaction is undone, and the driver has
                         # forgotten what it had prepared.
-                        return await work(connection)
+                        answer = await work(connection)
             except failures.DRIVER_ERRORS as error:
                 if failures.spoils_connection(error):
                     self.discard()
@@ -171,6 +195,11 @@ class Line:
                 # Cancelled from within, or a fault of our own: nobody knows in what state the connection is.
                 self.discard()
                 raise
+            if is_demoted(connection):
+                # Whatever it answered may be old; and nothing that only reads would ever notice.
+                self.discard()
+                raise StoreUnavailable(failures.no_writes(self._address.shown))
+            return answer
 
     def discard(self) -> None:
         """Drop the connection without a word to the server; the next call opens another."""

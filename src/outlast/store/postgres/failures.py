@@ -84,6 +84,11 @@ def translate(error: BaseException, where: str) -> Exception:
     return StoreUnavailable(f"the connection to PostgreSQL at {where} was lost: {one_line(error)}")
 
 
+def no_writes(where: str) -> str:
+    """Say that a server takes no writes; ``where`` is the masked address."""
+    return f"PostgreSQL at {where} takes no writes: it is a standby, or was made read-only"
+
+
 def one_line(error: BaseException) -> str:
     """Answer an error's text in one line."""
     return " ".join(str(error.args[0] if error.args else type(error).__name__).split())

@@ -17,7 +17,7 @@ import asyncpg
 from outlast.errors import OutlastError
 from outlast.store.contract import BatchRejected
 from outlast.store.postgres import failures
-from outlast.store.postgres.connections import LISTEN, Address, connect
+from outlast.store.postgres.connections import LISTEN, Address, connect, is_demoted
 
 CHANNEL = "outlast"
 TOPICS = ("queue", "events", "facts", "posts")
@@ -125,10 +125,11 @@ class Listener:
             failed += 1
 
     async def _serve(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
-        """Send hints until the connection is lost; now and then see whether it still is there."""
+        """Send hints until the connection is lost or its server takes no writes; see now and then whether it
+        still is there."""
         lost = asyncio.ensure_future(self._lost.wait())
         try:
-            while not connection.is_closed():
+            while not (connection.is_closed() or is_demoted(connection)):
                 something = asyncio.ensure_future(self._something.wait())
                 try:
                     done, _ = await asyncio.wait(
