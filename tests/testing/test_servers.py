@@ -7,10 +7,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
-from outlast.testing.servers import EmbeddedPostgres, ServerError
+from outlast.testing.servers import EmbeddedPostgres, ServerError, Shutdown
 
 ORPHAN = """
 import sys, time
@@ -53,6 +54,31 @@ def test_a_durable_server_keeps_commits_across_a_crash() -> None:
         server.recover()
         assert server.url == url
         assert server.sql("select n from fact") == "7"
+
+
+@pytest.mark.parametrize("how", get_args(Shutdown))
+def test_a_server_comes_back_whichever_way_it_went_down(how: Shutdown) -> None:
+    with EmbeddedPostgres() as server:
+        server.sql("create table fact (n int)")
+        for number in range(3):
+            server.sql(f"insert into fact values ({number})")
+            server.crash(how)
+            with pytest.raises(ServerError):
+                server.sql("select 1")
+            server.recover()
+            assert server.sql("select count(*) from fact") == str(number + 1)
+
+
+def test_a_standby_follows_and_can_be_promoted() -> None:
+    with EmbeddedPostgres() as first, EmbeddedPostgres(follows=first) as second:
+        first.sql("create table fact (n int)")
+        # A standby applies what it holds when it likes, so that it is asked after its promotion.
+        first.sql("insert into fact values (7)")
+        assert second.sql("select pg_is_in_recovery()") == "t"
+        first.crash("kill")
+        second.promote()
+        assert second.sql("select n from fact") == "7"
+        second.sql("insert into fact values (8)")
 
 
 def test_stop_removes_everything_and_can_be_repeated() -> None:

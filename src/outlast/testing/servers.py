@@ -37,12 +37,17 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import Literal
 
-__all__ = ["EmbeddedPostgres", "ServerError"]
+__all__ = ["EmbeddedPostgres", "ServerError", "Shutdown"]
+
+Shutdown = Literal["fast", "immediate", "kill"]
+"""How a server goes down: in good order, at once, or by SIGKILL for each of its processes."""
 
 _SUPERUSER = "outlast"
 _CARELESS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_wal_size": "256MB"}
 _MEMORY = Path("/dev/shm")
+_KILLED = "killed"
 _PATIENCE = 60.0  # seconds for a start; a loaded machine is slow, a broken server says so at once
 
 
@@ -60,6 +65,9 @@ class EmbeddedPostgres:
         max_connections: Upper bound on open connections.
         settings: More server settings by name, as in ``postgresql.conf``; they win over the ones above.
         version: Major version: 18, or 16, which the wheel also holds.
+        follows: Another one, of the same version, of which this one is made a streaming standby, with its
+            databases, passwords and settings; ``durable`` should be its own, the others are not used then.
+            From then on it acknowledges only what both of them have on disk.
 
     Raises:
         ServerError: The wheel is not installed, or the server did not accept connections within 60 seconds.
@@ -72,8 +80,9 @@ class EmbeddedPostgres:
         max_connections: int = 200,
         settings: Mapping[str, str] | None = None,
         version: int = 18,
+        follows: EmbeddedPostgres | None = None,
     ) -> None:
-        self._password = secrets.token_urlsafe(18)
+        self._password: str = secrets.token_urlsafe(18) if follows is None else follows._password
         self._user = _server_user()
         self._folder = _private_folder(Path(tempfile.gettempdir()), self._user)
         self._data = self._folder / "data"
@@ -95,8 +104,13 @@ class EmbeddedPostgres:
             if not durable and _has_room(_MEMORY):
                 self._data = _private_folder(_MEMORY, self._user)
             self._bin = _binaries(version, self._user, self._folder)
-            self._initialise(chosen)
+            if follows is None:
+                self._initialise(chosen)
+            else:
+                self._copy(follows)
             self._start()
+            if follows is not None:
+                self._bind(follows)
         except BaseException:
             self.stop()
             raise
@@ -160,11 +174,14 @@ class EmbeddedPostgres:
         address = ["-h", "127.0.0.1", "-p", str(self._port), "-U", _SUPERUSER, "-d", database]
         return self._run("psql", "-XqAt", "-v", "ON_ERROR_STOP=1", *address, "-c", statement)
 
-    def crash(self) -> None:
-        """Stop the server at once, as a crash would: no checkpoint, every connection cut."""
-        self._tell(b"down\n")
+    def crash(self, how: Shutdown = "immediate") -> None:
+        """Stop the server at once, as a crash would: no checkpoint, every connection cut.
+
+        how: ``fast`` for an orderly end instead, ``kill`` for one that no process of it has seen coming.
+        """
+        self._tell(f"down {how}\n".encode())
         deadline = time.monotonic() + _PATIENCE
-        while (self._data / "postmaster.pid").exists():
+        while self._status() != "":
             if time.monotonic() > deadline:
                 raise ServerError(f"PostgreSQL did not stop:\n{self.log[-2000:]}")
             time.sleep(0.005)
@@ -174,6 +191,12 @@ class EmbeddedPostgres:
         self._tell(b"up\n")
         if not self._accepts():
             raise ServerError(f"PostgreSQL did not recover:\n{self.log[-2000:]}")
+        self._tell(b"stay\n")
+
+    def promote(self) -> None:
+        """Make a standby a server of its own, and return when it takes writes."""
+        if self.sql("select pg_promote(true, 60)") != "t":
+            raise ServerError(f"PostgreSQL was not promoted:\n{self.log[-2000:]}")
 
     def stop(self) -> None:
         """Stop the server and remove its data; do nothing when that has been done."""
@@ -200,6 +223,30 @@ class EmbeddedPostgres:
             *(f"--set={name}={value}" for name, value in settings.items()),
         )
         password_file.unlink()
+
+    def _copy(self, primary: EmbeddedPostgres) -> None:
+        source = ["-h", "127.0.0.1", "-p", str(primary._port), "-U", _SUPERUSER]
+        self._run(
+            "pg_basebackup",
+            f"--pgdata={self._data}",
+            "-R",
+            "-X",
+            "stream",
+            "-c",
+            "fast",
+            "--no-sync",
+            *source,
+        )
+
+    def _bind(self, primary: EmbeddedPostgres) -> None:
+        """Let a primary wait for this standby from now on."""
+        primary.sql("alter system set synchronous_standby_names = '*'")
+        primary.sql("select pg_reload_conf()")
+        deadline = time.monotonic() + _PATIENCE
+        while primary.sql("select count(*) from pg_stat_replication where sync_state = 'sync'") != "1":
+            if time.monotonic() > deadline:
+                raise ServerError(f"the standby does not follow:\n{self.log[-2000:]}")
+            time.sleep(0.02)
 
     def _start(self) -> None:
         for _ in range(10):
@@ -232,12 +279,19 @@ class EmbeddedPostgres:
         assert self._supervisor is not None
         deadline = time.monotonic() + _PATIENCE
         while self._supervisor.poll() is None and time.monotonic() < deadline:
-            # The last line of this file is the server's own word on its state, and cheaper than connecting.
-            with contextlib.suppress(FileNotFoundError):
-                if (self._data / "postmaster.pid").read_text().rstrip().endswith("ready"):
-                    return True
+            if self._status() in ("ready", "standby"):
+                return True
             time.sleep(0.005)
         return False
+
+    def _status(self) -> str:
+        """Answer the server's own word on its state, which is cheaper than connecting; nothing when it is
+        down."""
+        try:
+            words = (self._data / "postmaster.pid").read_text().split()
+        except FileNotFoundError:
+            return ""
+        return "" if not words or words[-1] == _KILLED else words[-1]
 
     def _tell(self, command: bytes) -> None:
         supervisor = self._supervisor
@@ -347,6 +401,7 @@ class _Supervisor:
         self._user = None if account == "-" else pwd.getpwnam(account)
         self._command = command
         self._server: subprocess.Popen[bytes] | None = None
+        self._again = 0
 
     def serve(self) -> None:
         for ours in (signal.SIGINT, signal.SIGHUP):
@@ -356,8 +411,10 @@ class _Supervisor:
         for command in sys.stdin.buffer:
             if command == b"up\n":
                 self._up()
-            elif command == b"down\n":
-                self._down()
+            elif command == b"stay\n":
+                self._again = 0
+            elif command.startswith(b"down "):
+                self._down(command.split()[1].decode())
             else:
                 break
         self._leave()
@@ -383,20 +440,45 @@ class _Supervisor:
 
     def _watch(self, server: subprocess.Popen[bytes]) -> None:
         code = server.wait()
-        if server is self._server:  # nobody asked for it: say so by ending
-            os._exit(code or 1)
+        if server is not self._server:
+            return
+        if self._again:  # what was killed has not given up its shared memory yet
+            self._again -= 1
+            time.sleep(0.1)
+            self._up()
+            return
+        os._exit(code or 1)  # nobody asked for it: say so by ending
 
-    def _down(self) -> None:
+    def _down(self, how: str = "immediate") -> None:
         server, self._server = self._server, None
         if server is None:
             return
-        # The immediate shutdown: a crash is what was asked for, or the data is not needed again.
-        server.send_signal(signal.SIGQUIT)
+        if how == "kill":
+            self._kill(server)
+            return
+        # The immediate shutdown by default: a crash is what was asked for, or the data is not needed again.
+        server.send_signal(signal.SIGINT if how == "fast" else signal.SIGQUIT)
         try:
             server.wait(10)
         except subprocess.TimeoutExpired:
             server.kill()
             server.wait()
+
+    def _kill(self, server: subprocess.Popen[bytes]) -> None:
+        told = subprocess.run(
+            ["ps", "-A", "-o", "pid=", "-o", "ppid="], capture_output=True, text=True, check=True
+        ).stdout
+        pairs = [line.split() for line in told.splitlines()]
+        server.kill()
+        server.wait()
+        for pid, parent in pairs:
+            if int(parent) == server.pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
+        self._again = 50
+        # Its last word on its state is not true any more; the rest of the file guards its shared memory.
+        file = Path(self._folders[0]) / "postmaster.pid"
+        file.write_text(file.read_text().rstrip().rpartition("\n")[0] + f"\n{_KILLED}\n")
 
 
 if __name__ == "__main__":
