@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import structlog
+from tests.logging_alone import logging_alone
 
 from outlast import telemetry
 from outlast.observability import logs
@@ -19,16 +19,11 @@ AWAY = telemetry.StoreAway(duty="claim", detail="cannot reach postgresql://me:s3
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """A stream that is logged to, as JSON; logging is as it was afterwards."""
-    root = logging.getLogger()
-    handlers, level, subscribers = root.handlers[:], root.level, telemetry._subscribers[:]
+    """A stream that is logged to, as JSON."""
     target = io.StringIO()
-    logs.install(stream=target)
-    yield target
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    telemetry._subscribers[:] = subscribers
-    structlog.reset_defaults()
+    with logging_alone():
+        logs.install(stream=target)
+        yield target
 
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
@@ -112,13 +107,7 @@ def test_every_record_has_a_level_and_a_name() -> None:
 
 def test_people_get_text() -> None:
     target = io.StringIO()
-    log = logging.getLogger()
-    handlers, subscribers = log.handlers[:], telemetry._subscribers[:]
-    try:
+    with logging_alone():
         logs.install(stream=target, as_json=False).info("worker started", slots=5)
-    finally:
-        log.handlers[:] = handlers
-        telemetry._subscribers[:] = subscribers
-        structlog.reset_defaults()
     assert "worker started" in target.getvalue()
     assert "slots=5" in target.getvalue()

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import structlog
 from pydantic import SecretStr
+from tests.logging_alone import logging_alone
 from tests.server import asking
 from tests.server.asking import asked, decide, path, people
 from tests.server.desk import PATIENCE_S, SECRET, Desk
 
-from outlast import TaskContext, telemetry
+from outlast import TaskContext
 from outlast.errors import ConfigurationError
 from outlast.observability import logs
 from outlast.server.auth import Keys
@@ -186,16 +186,11 @@ def test_one_person_may_have_two_keys(store_kind: str) -> None:
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """A stream that everything is logged to; logging is as it was afterwards."""
-    root = logging.getLogger()
-    handlers, level, subscribers = root.handlers[:], root.level, telemetry._subscribers[:]
+    """A stream that everything is logged to."""
     target = io.StringIO()
-    logs.install(stream=target, level="debug")
-    yield target
-    root.handlers[:] = handlers
-    root.setLevel(level)
-    telemetry._subscribers[:] = subscribers
-    structlog.reset_defaults()
+    with logging_alone():
+        logs.install(stream=target, level="debug")
+        yield target
 
 
 async def test_keys_tokens_and_the_secret_are_in_no_log_and_no_problem(
