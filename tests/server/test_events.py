@@ -177,13 +177,14 @@ class TestEnds:
         self, desk: Desk, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         task = await desk.ended("talk", lines=60, width=400_000)
-        monkeypatch.setattr(desk.app._tail, "_limit", 4)
-        monkeypatch.setattr(tail, "BUFFER", 3)
-        monkeypatch.setattr(tail, "PATIENCE_S", 0.0)
         async with desk.served() as (server, client), asyncio.timeout(PATIENCE_S):
-            reader, writer = await silent(server, task)
-            followers = desk.app._tail._followers  # type: ignore[union-attr]
-            await until(lambda: any(follower.cut for follower in followers))
+            with monkeypatch.context() as narrow:
+                narrow.setattr(desk.app._tail, "_limit", 4)
+                narrow.setattr(tail, "BUFFER", 3)
+                narrow.setattr(tail, "PATIENCE_S", 0.0)
+                reader, writer = await silent(server, task)
+                followers = desk.app._tail._followers  # type: ignore[union-attr]
+                await until(lambda: any(follower.cut for follower in followers))
             seen = [frame async for frame in lines_to_frames(reader) if "" not in frame]
             assert seen[-1]["event"] == "stream.overrun"
             assert "id" not in seen[-1]
