@@ -10,7 +10,7 @@ from pathlib import Path
 
 from outlast.testing.servers import EmbeddedPostgres
 
-__all__ = ["EMBEDDED", "Database", "add_column", "database"]
+__all__ = ["EMBEDDED", "Database", "Disk", "add_column", "database"]
 
 EMBEDDED = "embedded"
 """Instead of a URL: a private PostgreSQL, started for the drill and gone with it."""
@@ -58,3 +58,22 @@ async def add_column(url: str, table: str, column: str) -> bool:
     from outlast.store.postgres import scratch as server
 
     return await server.add_column(url, table, column)
+
+
+class Disk:
+    """The room that the databases of this process have to grow.
+
+    Made before they are opened. A PostgreSQL server's disk is not this process's, so that nothing happens
+    there.
+    """
+
+    def __init__(self) -> None:
+        from outlast.store.sqlite import scratch as file
+
+        self._files = file.Rooms()
+
+    def told(self, line: str) -> None:
+        """Do what a line says: ``full`` leaves no room, ``room`` gives it back."""
+        for word in line.split():
+            if word in ("full", "room"):
+                self._files.limit(word == "full")
