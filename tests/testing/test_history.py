@@ -122,6 +122,10 @@ MAY_BE = {
         decide("approve", "taken", 6, 7),
     ],
     "a decision whose answer was lost": [decide("reject", None, 0), decide("approve", "reject", 2, 3, "bob")],
+    "an agreement that was not used in time": [
+        decide("approve", "taken", 0, 1),
+        decide("reject", "void", 2, 3, "bob"),
+    ],
     "a question whose time is over": [decide("approve", "void", 0, 1), decide("reject", "void", 2, 3, "bob")],
 }
 
@@ -156,9 +160,13 @@ CANNOT_BE = {
     "two decisions": [decide("approve", "taken", 0, 1), decide("reject", "taken", 2, 3, "bob")],
     "two who were taken at once": [decide("approve", "taken", 0, 3), decide("approve", "taken", 1, 2, "bob")],
     "what stands and was never said": [decide("approve", "reject", 0, 1)],
-    "a decision that is over after all": [
-        decide("approve", "taken", 0, 1),
+    "a refusal that is over after all": [
+        decide("reject", "taken", 0, 1),
         decide("reject", "void", 2, 3, "bob"),
+    ],
+    "an agreement to what is over": [
+        decide("reject", "void", 0, 1, "bob"),
+        decide("approve", "taken", 2, 3),
     ],
 }
 

@@ -11,7 +11,8 @@ import pytest
 from tests.stores import MEMORY, new_store
 from tests.testing.exhibits import Break, Broken, Exhibit, into, names, seen_by
 
-from outlast.testing.checkers import Call
+from outlast.store.changing import Retry
+from outlast.testing.checkers import Call, check_all
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene
 
 
@@ -460,6 +461,31 @@ def _lose_a_parent(it: Exhibit) -> None:
 
 async def test_a_whole_dump_has_no_violations(exhibit: Exhibit) -> None:
     assert exhibit.check() == []
+
+
+async def test_a_child_that_is_tried_again_is_heard_of_once_a_round() -> None:
+    store = new_store(MEMORY)
+    await store.migrate()
+    await store.open()
+    try:
+        scene = Scene(store=store, now=(await store.health()).now)
+        parent = await scene.running()
+        kid = await scene.child(parent, "kid")
+        for ended in (1, 2):
+            await scene.write(await scene.claim_task(kid), scene.failure())
+            assert check_all(await store.dump()) == []
+            await scene.deliver_all()
+            if ended == 2:
+                await scene.write(parent, scene.success())
+            again = Retry(tenant=kid.tenant, task=kid.task, by="person:ann", reason="again")
+            assert [one.kind for one in await store.retry([again], now=scene.now)] == ["retried"]
+            assert check_all(await store.dump()) == []
+        dump = await store.dump()
+        dump["inbox"].append({**dump["inbox"][-1], "number": 9})
+        found = [one.text for one in check_all(dump) if one.promise == "families_hear_of_each_other"]
+        assert any("has ended 2 times, and its parent hears of it 3 times" in text for text in found), found
+    finally:
+        await store.close()
 
 
 @pytest.mark.parametrize(("checker", "text", "how"), BROKEN, ids=names(BROKEN))

@@ -21,7 +21,7 @@ from outlast.submitting import DEFAULT_TENANT
 from outlast.testing.recorder import Call, Recorder
 from outlast.views import EventView, TaskView
 
-__all__ = ["STEADY", "Following", "Played", "invoice_of", "posts_of"]
+__all__ = ["STEADY", "Following", "Played", "invoice_of", "posts_of", "served_at"]
 
 STEADY: Final = "steady"
 """The pool of the cells whose workers stay alive, or all die together."""
@@ -43,6 +43,22 @@ def posts_of(log: Sequence[Call], cell: str) -> list[Call]:
             if rest == "" or (rest is not None and rest[0] == "-"):
                 found.append(call)
     return found
+
+
+async def served_at(server: Process, *, patience_s: float) -> str:
+    """Wait until an API process says where it listens. Raises FleetError, TimeoutError."""
+
+    async def look() -> str | None:
+        if not server.running:
+            raise FleetError(f"{server.name} ended ({server.ending}) before it served; see {server.log}")
+        for line in server.log.read_text(errors="replace").splitlines():
+            if line.startswith("{") and line.endswith("}"):
+                said = json.loads(line)
+                if said.get("event") == "serving":
+                    return str(said["url"])
+        return None
+
+    return await looking.until(look, f"{server.name} never served; see {server.log}", patience_s=patience_s)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,18 +142,7 @@ class Following(Dooming):
 
     async def listens(self, server: Process) -> str:
         """Wait until an API process says where it listens. Raises FleetError, TimeoutError."""
-
-        async def look() -> str | None:
-            if not server.running:
-                raise FleetError(f"{server.name} ended ({server.ending}) before it served; see {server.log}")
-            for line in server.log.read_text(errors="replace").splitlines():
-                if line.startswith("{") and line.endswith("}"):
-                    said = json.loads(line)
-                    if said.get("event") == "serving":
-                        return str(said["url"])
-            return None
-
-        return await self.until(look, f"{server.name} never served; see {server.log}")
+        return await served_at(server, patience_s=self.patience_s)
 
     async def quieten(self) -> None:
         """Wait until nothing is on its way any more, then stop every process in good order."""

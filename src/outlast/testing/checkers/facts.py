@@ -85,7 +85,7 @@ def inboxes_hold_facts(seen: Evidence) -> Iterator[str]:
 
 
 def families_hear_of_each_other(seen: Evidence) -> Iterator[str]:
-    """A child's end is with its parent or on its way, once; so is its parent's end with a child."""
+    """Each end of a child is with its parent or on its way, once; so is its parent's end with a child."""
     on_the_way = Counter((row["tenant"], row["task"], row["kind"], row["name"]) for row in seen.rows("posts"))
     cancels = {(row["tenant"], row["task"]) for row in seen.rows("posts") if row["kind"] == "cancel"}
     arrived = Counter(
@@ -94,6 +94,7 @@ def families_hear_of_each_other(seen: Evidence) -> Iterator[str]:
         if row["kind"] == "child"
     )
     counted: Counter[tuple[str, str]] = Counter()
+    results = seen.by_task("results")
     family = set()
     for row in seen.rows("inputs"):
         child = (row["tenant"], row["task"])
@@ -107,12 +108,20 @@ def families_hear_of_each_other(seen: Evidence) -> Iterator[str]:
             yield f"{where(child)}: its parent {row['parent']} is not there"
             continue
         name = (*above, "child", row["parent_key"])
-        heard = arrived[name] + on_the_way[name]
-        if state in TASK.final and parent["state"] not in TASK.final and heard != 1:
-            yield f"{where(child)}: has ended, and its parent hears of it {heard} times"
-        if state not in TASK.final and heard:
-            yield f"{where(child)}: is {state}, and its parent hears of its end"
-        alone = parent["state"] in TASK.final and state not in TASK.final and not row["detached"]
+        heard, ended = arrived[name] + on_the_way[name], len(results[child])
+        if heard > ended or (heard < ended and parent["state"] not in TASK.final):
+            if not ended:
+                yield f"{where(child)}: is {state}, and its parent hears of its end"
+            else:
+                often = "" if ended == 1 else f" {ended} times"
+                yield f"{where(child)}: has ended{often}, and its parent hears of it {heard} times"
+        # One that people have tried again goes on because they said so.
+        alone = (
+            parent["state"] in TASK.final
+            and state not in TASK.final
+            and not row["detached"]
+            and seen.heads[child]["round"] == 1
+        )
         if alone and not seen.heads[child]["cancelling"] and child not in cancels:
             yield f"{where(child)}: goes on although its parent has ended"
     for tenant, task, _, key in arrived.keys() - family:

@@ -124,7 +124,7 @@ def decision(state: State, asked: tuple[Any, ...], answer: Hashable) -> Iterable
 
     Asked: ``("decide", verdict, who)``, answered ``taken``, or with what stands instead; ``("read",)``,
     answered with what stands. A state is what stands: None, (verdict, who), or ``void`` (its time or its task
-    is over), which comes unseen.
+    is over), which comes unseen, also to an agreement that was not used.
     """
     if asked[0] == "decide":
         mine = (asked[1], asked[2])
@@ -133,7 +133,8 @@ def decision(state: State, asked: tuple[Any, ...], answer: Hashable) -> Iterable
         if answer == "taken":
             return [mine] if state in (None, mine) else []
     if answer in ("void", None):
-        fits = state is None if answer is None else state in (None, "void")
+        over = state is None or state == "void" or state[0] == "approve"  # type: ignore[index]
+        fits = state is None if answer is None else over
         return [answer] if fits else []
     # Told what stands by its verdict alone.
     return [state] if isinstance(state, tuple) and state[0] == answer else []
