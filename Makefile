@@ -13,7 +13,7 @@ STAMP := $(VENV)/.outlast-setup
 # Most tests wait for other processes, so that two cores carry three of them.
 JOBS ?= 3
 
-.PHONY: help setup demo dev test test-all check fmt bench defects
+.PHONY: help setup demo dev test test-all check fmt bench defects explore
 
 help:  ## List the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -35,6 +35,9 @@ test-all: $(STAMP)  ## The same with every test on both, and the store's suites 
 
 defects: $(STAMP)  ## Put deliberate faults into the product and look whether the simulation finds each
 	@$(BIN)/python -m tests.defects.runner $(ARGS)
+
+explore: $(STAMP)  ## Play every pair of the store's verbs in every order of their statements, on PostgreSQL
+	@$(BIN)/python -m tests.explorer $(ARGS)
 
 check: $(STAMP)  ## Formatting, lint, types, layers
 	@$(BIN)/ruff format --check .

@@ -1,0 +1,94 @@
+"""Which verbs meet: chosen casts for every run of the tests, and all pairs for the long form."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+from tests.explorer.acts import ACTS
+from tests.explorer.scenes import SETTINGS
+
+Cast = tuple[str, ...]
+
+SHORT: dict[str, tuple[Cast, ...]] = {
+    "running": (
+        ("submit", "submit_same_key"),
+        ("submit_child", "flush_success"),
+        ("submit_child", "cancel"),
+        ("retire", "claim"),
+        ("reconcile", "flush_success"),
+        ("flush_record", "flush_record"),
+        ("flush_takes", "post"),
+        ("flush_intent", "flush_parent_intent"),
+        ("flush_intent", "pause"),
+        ("flush_intent", "put_rule"),
+        ("flush_intent_of_a_held_key", "settle_happened"),
+        ("flush_intent_as_agreed", "decide_reject"),
+        ("flush_intent_as_agreed", "cancel"),
+        ("flush_events", "cancel"),
+        ("flush_intent_as_agreed", "withdraw_rule"),
+        ("flush_resend", "note"),
+        ("flush_resend", "settle_did_not_happen"),
+        ("flush_outcome", "admit"),
+        ("flush_turn_and_look", "admit"),
+        ("flush_turn", "settle_send_again"),
+        ("flush_note", "note"),
+        ("flush_events", "settle_happened"),
+        ("flush_ask", "decide_approve"),
+        ("flush_expire", "decide_approve"),
+        ("flush_attach", "flush_parent_attach"),
+        ("flush_attach", "post_outside"),
+        ("flush_adopt_issued", "cancel_undo"),
+        ("flush_suspend", "post"),
+        ("flush_suspend", "decide_approve"),
+        ("flush_suspend", "deliver"),
+        ("flush_release", "cancel"),
+        ("flush_success", "news"),
+        ("flush_success", "deliver"),
+        ("flush_success", "fire_schedules"),
+        ("flush_parent_success", "submit_child"),
+        ("cancel_family", "post_family"),
+        ("cancel", "news"),
+        ("pause", "resume"),
+        ("put_rule", "put_rule"),
+        ("fork", "flush_turn"),
+        ("confirm_messages", "flush_success"),
+        ("fire_schedules", "fire_schedules"),
+        ("fire_schedules", "set_schedule"),
+        ("fire_schedules", "put_schedule"),
+        ("put_schedule", "set_schedule"),
+        ("due_schedules", "due_schedules"),
+        ("decide_approve", "flush_events", "a_minute_passes"),
+    ),
+    "lost": (
+        ("sweep", "renew"),
+        ("sweep", "claim_by_its_worker"),
+        ("sweep", "flush_outcome"),
+        ("sweep", "reconcile"),
+    ),
+    "queued": (
+        ("claim", "claim"),
+        ("claim", "cancel"),
+        ("claim", "adopt"),
+        ("claim", "claim_open"),
+    ),
+    "waiting": (
+        ("post", "cancel"),
+        ("postpone", "note"),
+        ("claim_open", "settle_happened"),
+        ("sweep", "post", "a_minute_passes"),
+    ),
+    "due": (("sweep", "post"), ("sweep", "sweep")),
+    "operator": (("wake", "wake"), ("wake", "adopt")),
+    "failed": (("retry", "retry"), ("retry", "fork"), ("retry", "claim_open")),
+    "succeeded": (("accept", "accept"),),
+}
+"""The casts of every run of the tests, by setting; each is explored up to one switch."""
+
+
+def pairs(settings: Iterable[str] = SETTINGS) -> Iterable[tuple[str, Cast]]:
+    """Answer every pair of parts in every setting, twins included."""
+    for setting in settings:
+        for cast in itertools.combinations_with_replacement(sorted(ACTS), 2):
+            if cast != ("a_minute_passes", "a_minute_passes"):
+                yield setting, cast

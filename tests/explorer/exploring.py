@@ -1,0 +1,429 @@
+"""The explorer: every order of the statements of a few verbs, up to a number of switches.
+
+Two or three players carry out a verb each. A run is told by who takes each step; a step goes from one stop to
+the next, to a lock that another holds, or to the end of the verb with its commit. Whoever waits for a lock
+goes on by itself when it gets it. A switch away from somebody who could go on counts; all runs with at most
+as many of those as asked for are played, depth first, each from the same rows.
+
+A run is right if it is as good as one in which the verbs came one after the other, in the order in which they
+were committed: the same answers and the same rows, so that nobody who looks in between is told otherwise. No
+verb fails because of another, and nothing that should go on stays where it is. What a verb leaves since
+somebody else holds it (a flush that is ``deferred``, a claim that skips a head) it does again at the end, as
+those who call it do. Time, and switches that stand from the next batch on, may come anywhere in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass
+from typing import Any
+
+from tests.explorer.scenes import Props, furnish
+from tests.explorer.stage import Footprint, Stage
+from tests.explorer.stops import told as stated
+
+from outlast.store.contract import Store
+from outlast.testing.checkers import Dump, check_all
+
+PATIENCE = 20.0
+"""How long one step may take, in seconds, before the run has failed."""
+
+Verb = Callable[[Store, int], Awaitable[Any]]
+"""Carries a verb out; the number counts how often, from 1."""
+
+
+@dataclass(frozen=True)
+class Act:
+    """One player's part.
+
+    verb: of the contract, ``time`` for the clock. play: None for the clock, which ``us`` moves. loose:
+    whether it may count from before its commit on, or from after it. again: whether what it answered asks for
+    doing it again at the end; ``merge`` makes one answer of both.
+    """
+
+    name: str
+    verb: str
+    play: Verb | None
+    us: int = 0
+    loose: bool = False
+    again: Callable[[Any], bool] = lambda _: False
+    merge: Callable[[list[Any]], Any] = lambda answers: answers[-1]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a run: what each player was answered, and every row, without what order alone decides."""
+
+    answers: tuple[str, ...]
+    rows: str
+
+
+@dataclass
+class Run:
+    """A run as it was: who took each step, from which stop and to where; when each began and ended; what the
+    choices were, and who could have gone on; what came of it."""
+
+    steps: list[int] = field(default_factory=list)
+    places: list[str] = field(default_factory=list)
+    halts: list[str | None] = field(default_factory=list)
+    choices: list[tuple[tuple[int, ...], int | None]] = field(default_factory=list)
+    began: dict[int, int] = field(default_factory=dict)
+    ended: dict[int, int] = field(default_factory=dict)
+    again: set[int] = field(default_factory=set)
+    outcome: Outcome | None = None
+    dump: Dump = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A run that is not right. script: how to play it again; says: what is wrong."""
+
+    script: str
+    says: str
+
+    def __str__(self) -> str:
+        return f"{self.says}\n\n{self.script}"
+
+
+TICK = Footprint(writes=frozenset({"clock"}))
+"""Of time that passes."""
+NOW = 1_700_000_000_000_000
+"""When every scene begins, in microseconds."""
+
+
+async def furnished(stage: Stage, setting: str) -> Props:
+    """Furnish a stage and have it remembered; answer what there is."""
+    await stage.clear(NOW)
+    props = await furnish(setting, stage.store, NOW)
+    await stage.keep()
+    return props
+
+
+class Explorer:
+    """Explores one cast of acts on a furnished stage."""
+
+    def __init__(self, stage: Stage, now: int, title: str, acts: Sequence[Act]) -> None:
+        self.stage = stage
+        self.now = now
+        self.title = title
+        self.acts = acts
+        self.runs = 0
+        self._cast = list(zip(stage.players, acts, strict=False))
+        self._serial: dict[tuple[int, ...], Outcome] = {}
+        self._judged: dict[Outcome, list[str]] = {}
+        # What each player touches, as far as its runs have shown.
+        self._touched = [
+            TICK if act.play is None else stage.footprint(stage.calls.get(act.verb, "")) for act in acts
+        ]
+
+    # -- runs ------------------------------------------------------------------------------------------
+
+    async def serially(self, order: tuple[int, ...]) -> Outcome:
+        """Carry the acts out one after the other."""
+        if order not in self._serial:
+            await self.stage.put_back(self.now)
+            await self.stage.curtain(up=False)
+            answers: dict[int, list[Any]] = {}
+            for number in order:
+                answers[number] = [await self._play(number, 1)]
+            outcome, dump = await self._end(answers)
+            self._serial[order] = outcome
+            self._judge(outcome, dump)
+        return self._serial[order]
+
+    async def run(self, chosen: Sequence[int]) -> Run:
+        """Carry the acts out, the first steps as chosen, and then whoever went last for as long as it can."""
+        run = Run()
+        await self.stage.put_back(self.now)
+        await self.stage.curtain(up=True)
+        await self.stage.begin([player for player, _ in self._cast])
+        self.runs += 1
+        tasks: dict[int, asyncio.Future[Any]] = {}
+        stirred = asyncio.Event()
+        for player, _ in self._cast:
+            player.told = stirred.set
+        last: int | None = None
+        try:
+            async with asyncio.timeout(PATIENCE):
+                while len(run.ended) < len(self._cast):
+                    ready = self._ready(tasks, run)
+                    if not ready:
+                        # All wait for each other: the database finds that out, and ends one of them.
+                        await self._settle(tasks, run, stirred, patient=True)
+                        continue
+                    step = len(run.steps)
+                    number = chosen[step] if step < len(chosen) else last if last in ready else ready[0]
+                    assert number in ready, f"{number} cannot take step {step + 1}: {run.places}"
+                    run.choices.append((tuple(ready), last if last in ready else None))
+                    run.steps.append(number)
+                    last = number
+                    halt = self._cast[number][0].place if number in tasks else None
+                    run.halts.append(halt)
+                    self._touched[number] |= self.stage.footprint_at(halt)
+                    await self._step(number, tasks, run, stirred)
+                    run.places.append(self._place(number, run))
+        except BaseException:
+            for task in tasks.values():
+                task.cancel()
+            await asyncio.gather(*tasks.values(), return_exceptions=True)
+            for player, _ in self._cast:
+                await self.stage.kill(player)
+            raise
+        await self.stage.curtain(up=False)
+        answers = {number: [task.result()] for number, task in tasks.items()}
+        run.outcome, run.dump = await self._end(answers)
+        run.again = {number for number, said in answers.items() if len(said) > 1}
+        return run
+
+    def _ready(self, tasks: dict[int, asyncio.Future[Any]], run: Run) -> list[int]:
+        """Answer who can take the next step: who halts, and who has not begun."""
+        return [
+            number
+            for number, (player, _) in enumerate(self._cast)
+            if number not in run.ended and (number not in tasks or player.place is not None)
+        ]
+
+    async def _step(
+        self, number: int, tasks: dict[int, asyncio.Future[Any]], run: Run, stirred: asyncio.Event
+    ) -> None:
+        player, _ = self._cast[number]
+        if number in tasks:
+            await self.stage.go(player)
+        else:
+            run.began[number] = len(run.steps)
+            tasks[number] = asyncio.ensure_future(self._play(number, 1))
+            tasks[number].add_done_callback(lambda _: stirred.set())
+            if self.acts[number].play is None:
+                # The clock is moved over the connection by which the stage looks.
+                await tasks[number]
+        await self._settle(tasks, run, stirred)
+
+    async def _settle(
+        self,
+        tasks: dict[int, asyncio.Future[Any]],
+        run: Run,
+        stirred: asyncio.Event,
+        *,
+        patient: bool = False,
+    ) -> None:
+        """Wait until everybody halts, has ended, or waits for a lock of somebody who halts.
+
+        patient: wait for a change where everybody waits for a lock.
+        """
+        while True:
+            moving = []
+            for number, task in tasks.items():
+                if number in run.ended:
+                    continue
+                if task.done():
+                    run.ended[number] = len(run.steps)
+                elif self._cast[number][0].place is None:
+                    moving.append(self._cast[number][0])
+            if not moving:
+                return
+            # The notice of a stop and the end of a verb come by themselves; a wait for a lock is looked for.
+            # Nothing of all this sleeps: on a busy machine whoever sleeps is late.
+            stirred.clear()
+            blocked = await self.stage.waiting(moving)
+            if stirred.is_set():
+                patient = False
+            elif len(blocked) == len(moving) and not patient:
+                return
+
+    def _place(self, number: int, run: Run) -> str:
+        if number in run.ended:
+            return "has ended"
+        return self._cast[number][0].place or "waits for a lock"
+
+    async def _play(self, number: int, times: int) -> Any:
+        player, act = self._cast[number]
+        if act.play is None:
+            await self.stage.pass_time(act.us)
+            return None
+        try:
+            return await act.play(player.store, times)
+        except Exception as error:
+            return error
+
+    async def _end(self, answers: dict[int, list[Any]]) -> tuple[Outcome, Dump]:
+        """Do again what was left, and look."""
+        for number, (_, act) in enumerate(self._cast):
+            said = answers[number][0]
+            if not isinstance(said, Exception) and act.again(said):
+                answers[number].append(await self._play(number, 2))
+        merged = []
+        for number, (_, act) in enumerate(self._cast):
+            said = answers[number]
+            failed = next((one for one in said if isinstance(one, Exception)), None)
+            merged.append(json.dumps(_plain(failed or act.merge(said)), sort_keys=True))
+        dump = await self.stage.dump()
+        return Outcome(answers=tuple(merged), rows=comparable(dump)), dump
+
+    # -- judging ---------------------------------------------------------------------------------------
+
+    def _judge(self, outcome: Outcome, dump: Dump) -> list[str]:
+        """Ask the checkers, once for what is the same."""
+        if outcome not in self._judged:
+            failed = [f"{answer} is no answer" for answer in outcome.answers if _FAILED in answer]
+            self._judged[outcome] = [*failed, *(f"{one.promise}: {one.text}" for one in check_all(dump))]
+        return self._judged[outcome]
+
+    async def wrong(self, run: Run) -> str | None:
+        """Answer what is wrong with a run, None for nothing."""
+        assert run.outcome is not None
+        orders = [
+            order
+            for order in itertools.permutations(range(len(self._cast)))
+            if all(
+                self._may_follow(run, one, other) for n, one in enumerate(order) for other in order[n + 1 :]
+            )
+        ]
+        serial = [await self.serially(order) for order in orders]
+        broken = self._judge(run.outcome, run.dump)
+        if run.outcome not in serial:
+            broken = [
+                "it comes to what no order of these verbs comes to",
+                *_differences(run.outcome, serial),
+                *broken,
+            ]
+        return "\n".join(broken) or None
+
+    def _may_follow(self, run: Run, one: int, other: int) -> bool:
+        """Answer whether an order may have one act before the other."""
+        if other in run.again:
+            return True
+        if self.acts[one].loose or self.acts[other].loose:
+            return run.ended[other] >= run.began[one]
+        return run.ended[other] >= run.ended[one]
+
+    def script(self, run: Run) -> str:
+        """Tell a run step by step, and how to play it again."""
+        lines = [f"{self.title}: {' | '.join(act.name for act in self.acts)}"]
+        for number, place in zip(run.steps, run.places, strict=True):
+            lines.append(f"  {'ABC'[number]} {self.acts[number].name}: {self._told(place)}")
+        steps = "".join("ABC"[number] for number in run.steps)
+        names = " ".join(act.name for act in self.acts)
+        lines.append(f"play it again: python -m tests.explorer {self.title} {names} --steps {steps}")
+        return "\n".join(lines)
+
+    def _told(self, place: str) -> str:
+        name, _, number = place.partition(" ")
+        if name not in self.stage.sources:
+            return place
+        return f"halts before {place}: {stated(self.stage.sources[name], int(number))[:110]}"
+
+    # -- exploring -------------------------------------------------------------------------------------
+
+    async def explore(self, switches: int) -> Finding | None:
+        """Carry out the runs with at most so many switches; answer the first that is not right.
+
+        A switch behind a statement whose order against the other players' cannot matter comes to the same as
+        one before it, and is left out. It matters where both touch a table, a lock or the clock, and one
+        writes it. What players touch is known from their runs; if it grows, all is looked at again.
+        """
+        done: dict[tuple[int, ...], Run] = {}
+        touched: list[Footprint] = []
+        while touched != self._touched:
+            touched = list(self._touched)
+            stack: list[tuple[int, ...]] = [()]
+            while stack:
+                chosen = stack.pop()
+                run = done.get(chosen)
+                if run is None:
+                    run = done[chosen] = await self.run(chosen)
+                    says = await self.wrong(run)
+                    if says is not None:
+                        return Finding(script=self.script(run), says=says)
+                    run.dump = {}
+                stack.extend(self._others(run, len(chosen), switches))
+        return None
+
+    def _others(self, run: Run, begun: int, switches: int) -> Iterator[tuple[int, ...]]:
+        """Answer the runs that part from this one behind the steps that were chosen."""
+        spent = 0
+        for step, ((ready, could), number) in enumerate(zip(run.choices, run.steps, strict=True)):
+            if step >= begun and (could is None or self._matters(run, step - 1)):
+                for other in ready:
+                    cost = spent + (could is not None and other != could)
+                    if other != number and cost <= switches:
+                        yield (*run.steps[:step], other)
+            spent += could is not None and number != could
+
+    def _matters(self, run: Run, step: int) -> bool:
+        """Answer whether what was done in a step can matter to the other players."""
+        number = run.steps[step]
+        did = self.stage.footprint_at(run.halts[step])
+        return any(did.meets(touched) for other, touched in enumerate(self._touched) if other != number)
+
+
+def _differences(outcome: Outcome, serial: list[Outcome]) -> Iterator[str]:
+    """Tell how a run differs from the nearest of the others."""
+    best: list[str] | None = None
+    for one in serial:
+        found = []
+        for number, (is_, was) in enumerate(zip(outcome.answers, one.answers, strict=True)):
+            if is_ != was:
+                found.append(f"  {'ABC'[number]} is answered {is_}\n    and not {was}")
+        mine, theirs = json.loads(outcome.rows), json.loads(one.rows)
+        for table in mine:
+            for row in mine[table]:
+                if row not in theirs[table]:
+                    found.append(f"  {table} has   {row}")
+            for row in theirs[table]:
+                if row not in mine[table]:
+                    found.append(f"  {table} lacks {row}")
+            if not found and len(mine[table]) != len(theirs[table]):
+                found.append(f"  {table} has {len(mine[table])} rows and not {len(theirs[table])}")
+        if best is None or len(found) < len(best):
+            best = found
+    yield from best or []
+
+
+_ORDER_ALONE = {
+    "audit": ("number",),
+    "queue": ("xid", "seq"),
+    "posts": ("seq",),
+    "writers": ("number",),
+}
+"""Columns that say in which order things were made, of rows that are the same whatever it was."""
+
+
+def comparable(dump: Dump) -> str:
+    """Take away what order alone decides."""
+    lanes = {
+        row["id"]: [row[name] for name in ("pool", "agent", "version", "tenant", "priority")]
+        for row in dump["lanes"]
+    }
+    queued = {(row["tenant"], row["id"], row["lane"]) for row in dump["tasks"] if row["state"] == "queued"}
+    found: dict[str, list[str]] = {}
+    for table, rows in dump.items():
+        # A lane in which nothing stands is nobody's business.
+        kept: list[str] = []
+        if table == "lanes":
+            continue
+        for row in rows:
+            # An entry that its head does not stand by is found stale by a claim.
+            if table == "queue" and (row["tenant"], row["task"], row["lane"]) not in queued:
+                continue
+            row = {name: value for name, value in row.items() if name not in _ORDER_ALONE.get(table, ())}
+            if "lane" in row:
+                row["lane"] = lanes.get(row["lane"])
+            kept.append(json.dumps(row, sort_keys=True))
+        found[table] = sorted(kept)
+    return json.dumps(found)
+
+
+_FAILED = "!! "
+
+
+def _plain(answer: Any) -> Any:
+    if is_dataclass(answer) and not isinstance(answer, type):
+        return {name: _plain(value) for name, value in asdict(answer).items()}
+    if isinstance(answer, list | tuple):
+        return [_plain(one) for one in answer]
+    if isinstance(answer, Exception):
+        return f"{_FAILED}{type(answer).__name__}: {answer}"
+    return answer

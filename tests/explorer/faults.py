@@ -1,0 +1,258 @@
+"""Deliberate faults in the functions of PostgreSQL: what SQLite's one writer cannot show.
+
+Each is made in the test's own database, and is looked for by one cast. A judge that finds nothing is believed
+only if it finds what was put there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tests.explorer.casts import Cast
+from tests.explorer.stage import Edit
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A deliberate fault. says: what it does. edits: by function. setting, cast: where it is looked for."""
+
+    says: str
+    edits: Mapping[str, Edit]
+    setting: str
+    cast: Cast
+
+
+def instead(old: str, new: str = "") -> Edit:
+    """Put something in the place of a text, which has to be there."""
+    return lambda source: source.replace(old, new)
+
+
+def first(moved: str, before: str) -> Edit:
+    """Move a statement before another."""
+    return lambda source: source.replace(moved, "").replace(before, f"{moved}\n    {before}", 1)
+
+
+LOCK = "perform outlast.lock_heads(p_tenant, p_task);"
+CLOCK = "v_now := coalesce(p_now, outlast.clock_us());"
+
+FAULTS: dict[str, Fault] = {
+    "heads_not_locked": Fault(
+        "heads are named in order and not locked",
+        {"lock_heads": instead(" for no key update")},
+        "running",
+        ("flush_events", "cancel"),
+    ),
+    "heads_in_the_callers_order": Fault(
+        "a cancel locks heads in the order in which it was asked",
+        {
+            "cancel": instead(
+                LOCK,
+                "perform outlast.lock_heads(p_tenant[n:n], p_task[n:n])"
+                "   from generate_series(1, cardinality(p_task)) n;",
+            )
+        },
+        "running",
+        ("cancel_family", "post_family"),
+    ),
+    "settle_looks_first": Fault(
+        "a settlement does not lock the head",
+        {"settle": instead(LOCK)},
+        "running",
+        ("flush_events", "settle_happened"),
+    ),
+    "note_looks_first": Fault(
+        "evidence is numbered without the head's lock",
+        {"note": instead(LOCK)},
+        "running",
+        ("flush_note", "note"),
+    ),
+    "admit_looks_first": Fault(
+        "a request is let through without the head's lock",
+        {"admit": instead(LOCK)},
+        "running",
+        ("flush_turn_and_look", "admit"),
+    ),
+    "postpone_looks_first": Fault(
+        "an operation is put back without the head's lock",
+        {"postpone": instead(LOCK)},
+        "waiting",
+        ("postpone", "note"),
+    ),
+    "post_looks_first": Fault(
+        "a signal is posted without the head's lock",
+        {"post": instead(LOCK)},
+        "running",
+        ("flush_suspend", "post"),
+    ),
+    "facts_before_the_lock": Fault(
+        "a suspension waits for the head, and counts the facts that its snapshot has",
+        {
+            "flush": lambda source: source.replace(
+                "for no key update of t skip locked)", "for no key update of t)"
+            ).replace(
+                "t.last_event, t.round, t.facts,",
+                "t.last_event, t.round, (select u.facts from outlast.tasks u"
+                " where u.tenant = h.tenant and u.id = h.task) as facts,",
+            )
+        },
+        "running",
+        ("flush_suspend", "post"),
+    ),
+    "flush_without_locks": Fault(
+        "a batch compares epochs without locking the heads",
+        {"flush": instead("for no key update of t skip locked")},
+        "running",
+        ("flush_release", "cancel"),
+    ),
+    "writers_not_in_line": Fault(
+        "a batch does not wait for an earlier backend of its writer",
+        {"flush": instead("perform pg_advisory_xact_lock(hashtextextended(p_writer, 1));")},
+        "running",
+        ("flush_record", "flush_record"),
+    ),
+    "clock_of_a_decision": Fault(
+        "a decision reads the clock before it waits for the head",
+        {"decide": first(CLOCK, "perform outlast.lock_heads(v_tenants, v_tasks);")},
+        "running",
+        ("decide_approve", "flush_events", "a_minute_passes"),
+    ),
+    "cancel_looks_first": Fault(
+        "a cancel does not lock the head", {"cancel": instead(LOCK)}, "running", ("flush_events", "cancel")
+    ),
+    "decide_looks_first": Fault(
+        "a decision does not lock the head",
+        {"decide": instead("perform outlast.lock_heads(v_tenants, v_tasks);")},
+        "running",
+        ("flush_suspend", "decide_approve"),
+    ),
+    "deliver_looks_first": Fault(
+        "a child's end is delivered without the head's lock",
+        {"deliver": instead("perform outlast.lock_heads(v_tenant, v_task);")},
+        "running",
+        ("flush_suspend", "deliver"),
+    ),
+    "parent_not_locked": Fault(
+        "a child is accepted without its parent's lock",
+        {
+            "submit": lambda source: source.replace(
+                "perform outlast.lock_heads(array_agg(s.tenant), array_agg(s.parent))",
+                "perform array_agg(s.tenant)",
+            )
+        },
+        "running",
+        ("submit_child", "flush_success"),
+    ),
+    "key_looked_up_first": Fault(
+        "an idempotency key is looked up, then inserted",
+        {
+            "submit": lambda source: source.replace(
+                "on conflict do nothing\n            returning 1)",
+                "returning 1)",
+            ).replace(
+                "where (v_round = 1 and v_stale = '{}') or s.item = any(v_open)",
+                "where not exists (select from outlast.inputs i where i.tenant = s.tenant and i.key = s.key)",
+            )
+        },
+        "running",
+        ("submit", "submit_same_key"),
+    ),
+    "business_key_looked_up_first": Fault(
+        "a business key is looked up, and not reserved",
+        {
+            "flush": lambda source: source.replace(
+                "where h_ok[x.place >> 20]\n           and not exists (select from outlast.business_keys b",
+                "where false and not exists (select from outlast.business_keys b",
+            ).replace("when x.place <> all(v_near) then 'key_held'", "when false then null")
+        },
+        "running",
+        ("flush_intent", "flush_parent_intent"),
+    ),
+    "attached_twice": Fault(
+        "an outside session is looked up, then attached",
+        {"attach_sessions": instead("on conflict do nothing")},
+        "running",
+        ("flush_attach", "flush_parent_attach"),
+    ),
+    "retired_under_a_claim": Fault(
+        "a session is retired while a claim makes leases for it",
+        {"retire": instead(" for update")},
+        "running",
+        ("retire", "claim"),
+    ),
+    "schedule_taken_twice": Fault(
+        "whoever takes schedules that are due does not lock them",
+        {"due_schedules": instead("for no key update skip locked")},
+        "running",
+        ("due_schedules", "due_schedules"),
+    ),
+    "schedule_fired_twice": Fault(
+        "whoever fires a schedule does not lock it",
+        {"fire_schedules": instead("for no key update")},
+        "running",
+        ("fire_schedules", "fire_schedules"),
+    ),
+    "schedule_replaced_unseen": Fault(
+        "whoever replaces a schedule looks at its revision without locking it",
+        {"put_schedule": instead("for no key update")},
+        "running",
+        ("put_schedule", "set_schedule"),
+    ),
+    "session_not_locked_to_renew": Fault(
+        "a renewal does not lock the session",
+        {"renew": instead("for no key update")},
+        "lost",
+        ("sweep", "renew"),
+    ),
+    "session_swept_unseen": Fault(
+        "the sweeper does not look again behind the session's lock",
+        {
+            "sweep": lambda source: source.replace("for update skip locked);", ");", 1).replace(
+                "and s.lost_at is null and s.expires_at <= v_now\n        returning", "returning"
+            )
+        },
+        "lost",
+        ("sweep", "renew"),
+    ),
+    "claim_for_a_dead_session": Fault(
+        "a claim does not hold the session while it makes leases",
+        {
+            "claim": lambda source: source.replace(
+                "where s.id = p_session and s.lost_at is null and s.fence <= p_fence\n"
+                "                for key share;",
+                "where s.id = p_session;",
+            )
+        },
+        "lost",
+        ("sweep", "claim_by_its_worker"),
+    ),
+    "claimed_twice": Fault(
+        "claims stand beside each other, and look at heads before they lock them",
+        {
+            "claim": lambda source: source.replace(
+                "perform pg_advisory_xact_lock(hashtextextended('outlast.claim', 0));", ""
+            ).replace("for no key update of t skip locked)", ")")
+        },
+        "queued",
+        ("claim", "claim"),
+    ),
+    "adopt_looks_first": Fault(
+        "a task is adopted without the head's lock", {"adopt": instead(LOCK)}, "queued", ("claim", "adopt")
+    ),
+    "wake_looks_first": Fault(
+        "an operator wakes without the head's lock",
+        {"wake": instead("perform outlast.lock_heads(array[p_tenant], array[p_task]);")},
+        "operator",
+        ("wake", "wake"),
+    ),
+    "retry_looks_first": Fault(
+        "a round is opened without the head's lock", {"retry": instead(LOCK)}, "failed", ("retry", "retry")
+    ),
+    "accept_looks_first": Fault(
+        "a verdict is recorded without the head's lock",
+        {"accept": instead(LOCK)},
+        "succeeded",
+        ("accept", "accept"),
+    ),
+}
+"""Every deliberate fault by its name."""

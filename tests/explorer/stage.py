@@ -1,0 +1,355 @@
+"""The stage: a database whose functions halt, whose clock is ours, and which is put back between two runs.
+
+Whoever plays is a ``PostgresStore`` of its own. Its connections say which player they are; the functions that
+they call halt at each stop, on an advisory lock that the stage holds, and tell so by a notice, which reaches
+us at once. Connections that are nobody's (the one that furnishes the scene) are never halted.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import asyncpg
+from tests.explorer.stops import behind, told, with_stops
+
+from outlast.store import statements
+from outlast.store.postgres import PostgresStore, connections
+from outlast.testing.checkers import Dump
+
+PLAYERS = 3
+GATE = 77_000
+"""Added to a player's number: the first half of the lock that it is halted on."""
+
+_HARMLESS = ("clock_us", "is_key")
+"""SQL functions that touch no row."""
+
+Edit = Callable[[str], str]
+"""Changes the body of a function."""
+
+_SETUP = """
+create schema explorer;
+create schema kept;
+create sequence explorer.clock;
+create sequence explorer.curtain;
+create sequence explorer.turn_1;
+create sequence explorer.turn_2;
+create sequence explorer.turn_3;
+
+-- Halt a player until the stage lets it go on. Sequences, since what a transaction writes is its own.
+create function explorer.stop(p_place text) returns text language plpgsql volatile set lock_timeout = 0 as $$
+declare
+    v_me text := current_setting('explorer.me', true);
+    v_turn integer;
+    v_gate integer;
+begin
+    if coalesce(v_me, '') = '' or (select c.last_value = 1 from explorer.curtain c) then
+        return null;
+    end if;
+    v_turn := nextval(('explorer.turn_' || v_me)::regclass);
+    v_gate := 77000 + v_me::integer;
+    raise notice 'explorer % % %', v_me, v_turn, p_place;
+    perform pg_advisory_lock(v_gate, v_turn);
+    perform pg_advisory_unlock(v_gate, v_turn);
+    return null;
+end
+$$;
+
+create or replace function outlast.clock_us() returns bigint language sql volatile as
+'select c.last_value from explorer.clock c';
+"""
+
+_WAITING = """
+select l.pid
+  from pg_locks l
+ where not l.granted and l.pid = any($1::integer[]) and not (l.locktype = 'advisory' and l.objsubid = 2)
+"""
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """What statements touch: names of tables, ``lock`` for advisory locks. writes: also what they lock."""
+
+    reads: frozenset[str] = frozenset()
+    writes: frozenset[str] = frozenset()
+
+    def __or__(self, other: Footprint) -> Footprint:
+        return Footprint(reads=self.reads | other.reads, writes=self.writes | other.writes)
+
+    def meets(self, other: Footprint) -> bool:
+        """Answer whether their order can matter."""
+        return bool(self.writes & other.writes or self.writes & other.reads or self.reads & other.writes)
+
+
+CLOCK = Footprint(reads=frozenset({"clock"}))
+"""Of whoever reads the clock."""
+
+_UNGUARDED = "set session_replication_role = replica"
+"""Rows are taken away and put back past the triggers."""
+_SEQUENCES = """
+select s.schemaname || '.' || quote_ident(s.sequencename) as name, coalesce(s.last_value, 0) as value
+  from pg_sequences s
+ where s.schemaname = 'outlast'
+"""
+
+
+class Player:
+    """One process: its store, the connections that it has, and where it halts."""
+
+    def __init__(self, number: int, url: str) -> None:
+        self.number = number
+        self.store: Any = PostgresStore(url)
+        self.store._tidy_at = float("inf")
+        self.connections: list[Any] = []
+        self.turn = 0
+        self.place: str | None = None
+        self.told: Callable[[], None] = lambda: None
+
+    def forget(self, lanes: Mapping[Any, int]) -> None:
+        """Know of the database what was there when it was furnished, and nothing of an earlier run."""
+        self.store._submitting._lanes = dict(lanes)
+        self.store._taken.clear()
+        self.store._last_tenant = ""
+        self.place = None
+
+    def heard(self, _connection: Any, message: Any) -> None:
+        """Hear where it halts."""
+        if message.message.startswith("explorer "):
+            _, _, turn, place = message.message.split(" ", 3)
+            self.turn, self.place = int(turn), place
+            self.told()
+
+    @property
+    def backends(self) -> list[int]:
+        """The processes of the server that work for it."""
+        return [one.get_server_pid() for one in self.connections if not one.is_closed()]
+
+
+class Stage:
+    """The database, its players, its clock, and a ``store`` that is never halted."""
+
+    def __init__(self, connection: Any, players: list[Player], store: Any) -> None:
+        self.store = store
+        self.connection = connection
+        self.players = players
+        self.tables: list[str] = []
+        self.full: set[str] = set()
+        self.sources: dict[str, str] = {}
+        self.calls: dict[str, str] = {}
+        self._sequences: dict[str, int] = {}
+        self._lanes: dict[Any, int] = {}
+        self._footprints: dict[str, Footprint] = {}
+        self._functions: dict[str, Any] = {}
+        self._plain: dict[str, str] = {}
+        self._named: list[str] = []
+
+    # -- the functions ---------------------------------------------------------------------------------
+
+    async def build(self) -> None:
+        """Put stops into the functions."""
+        await self.connection.execute(_SETUP)
+        self.calls = statements.load("outlast.store.postgres.sql")
+        self._functions = {
+            row["name"]: row
+            for row in await self.connection.fetch(
+                "select p.proname as name, p.prosrc as source, pg_get_functiondef(p.oid) as definition,"
+                "       l.lanname as language"
+                "  from pg_proc p join pg_language l on l.oid = p.prolang"
+                " where p.pronamespace = 'outlast'::regnamespace and p.prorettype <> 'trigger'::regtype"
+            )
+        }
+        self._plain = {
+            name: row["source"]
+            for name, row in self._functions.items()
+            if row["language"] == "sql" and name not in _HARMLESS
+        }
+        self._named = await self._tables()
+        for name in self._functions:
+            await self._make(name, lambda source: source)
+
+    async def _make(self, name: str, edit: Edit) -> None:
+        row = self._functions[name]
+        source = edit(row["source"])
+        if row["language"] == "plpgsql":
+            names = "|".join([*self._named, *self._plain])
+            touches = re.compile(rf"\boutlast\.(?:{names})\b|\bpg_(?:try_)?advisory_")
+            last = name == "flush" or any(f"outlast.{name}(" in call for call in self.calls.values())
+            source = self.sources[name] = with_stops(name, source, touches, last=last)
+        await self.connection.execute(row["definition"].replace(row["source"], source))
+
+    @asynccontextmanager
+    async def broken(self, edits: Mapping[str, Edit]) -> AsyncIterator[None]:
+        """Break functions on purpose for the length of the block; edits: by their names."""
+        for name, edit in edits.items():
+            source = self._functions[name]["source"]
+            assert edit(source) != source, f"nothing was changed in {name}"
+        try:
+            for name, edit in edits.items():
+                await self._make(name, edit)
+            self._footprints.clear()
+            yield
+        finally:
+            for name in edits:
+                await self._make(name, lambda source: source)
+            self._footprints.clear()
+
+    def footprint(self, text: str) -> Footprint:
+        """Answer what a statement touches, with the functions that it calls and that have no stops."""
+        reads: set[str] = set()
+        writes = set(re.findall(r"(?:insert into|update|delete from)\s+outlast\.(\w+)", text))
+        if "pg_advisory_" in text or "pg_try_advisory_" in text:
+            writes.add("lock")
+        made = Footprint()
+        for name in re.findall(r"\boutlast\.(\w+)", text):
+            if name in self._plain:
+                made |= self.footprint(self._plain[name])
+            elif name in self._named:
+                reads.add(name)
+        if re.search(r"\bfor (?:no key update|update|share|key share)\b", text):
+            writes |= reads
+        return made | Footprint(reads=frozenset(reads), writes=frozenset(writes))
+
+    def footprint_at(self, place: str | None) -> Footprint:
+        """Answer what is touched from a stop to the next."""
+        name, _, number = (place or "").partition(" ")
+        if name not in self.sources:
+            # From the beginning of a verb to its first stop nothing but the clock is touched.
+            return CLOCK
+        if place not in self._footprints:
+            made = self.footprint(told(self.sources[name], int(number)))
+            if "outlast.clock_us" in behind(self.sources[name], int(number)):
+                made |= CLOCK
+            self._footprints[str(place)] = made
+        return self._footprints[str(place)]
+
+    # -- the rows --------------------------------------------------------------------------------------
+
+    async def clear(self, now: int) -> None:
+        """Take every row away, and begin with everything anew at this time."""
+        script = [f"delete from outlast.{table}" for table in self._named]
+        script += [
+            f"select setval('{row['name']}', 1, false)" for row in await self.connection.fetch(_SEQUENCES)
+        ]
+        await self.connection.execute(
+            ";".join([_UNGUARDED, *script, f"select setval('explorer.clock', {now})"])
+        )
+        self.store._submitting._lanes.clear()
+
+    async def keep(self) -> None:
+        """Remember the rows that there are: every run begins with them."""
+        self._lanes = dict(self.store._submitting._lanes)
+        self.tables = self._named
+        for table in self.tables:
+            await self.connection.execute(
+                f"drop table if exists kept.{table}; create table kept.{table} as table outlast.{table}"
+            )
+        self.full = {table for table in self.tables if (await self._holds(f"kept.{table}"))}
+        self._sequences = {row["name"]: row["value"] for row in await self.connection.fetch(_SEQUENCES)}
+
+    async def _tables(self) -> list[str]:
+        rows = await self.connection.fetch(
+            "select tablename from pg_tables where schemaname = 'outlast' and tablename <> 'migrations'"
+        )
+        return [row["tablename"] for row in rows]
+
+    async def _holds(self, table: str) -> bool:
+        return bool(await self.connection.fetchval(f"select exists (select from {table})"))
+
+    async def put_back(self, now: int) -> None:
+        """Put rows, sequences and the clock back, and let the players forget.
+
+        now: what the clock shows, in microseconds.
+        """
+        script = ["begin"]
+        script += [f"delete from outlast.{table}" for table in self.tables]
+        script += [
+            f"insert into outlast.{table} overriding system value table kept.{table}"
+            for table in self.tables
+            if table in self.full
+        ]
+        script += [
+            f"select setval('{name}', {max(value, 1)}, {str(value > 0).lower()})"
+            for name, value in self._sequences.items()
+        ]
+        script += [f"select setval('explorer.clock', {now})", "commit"]
+        await self.connection.execute(";".join(script))
+        for player in self.players:
+            player.forget(self._lanes)
+
+    async def pass_time(self, us: int) -> None:
+        """Move the clock."""
+        await self.connection.execute(
+            f"select setval('explorer.clock', last_value + {us}) from explorer.clock"
+        )
+
+    async def dump(self) -> Dump:
+        """Read every row."""
+        parts = ",".join(
+            f"'{table}', (select coalesce(json_agg(t), '[]') from outlast.{table} t)" for table in self.tables
+        )
+        return dict(json.loads(await self.connection.fetchval(f"select json_build_object({parts})")))
+
+    # -- halting ---------------------------------------------------------------------------------------
+
+    async def curtain(self, *, up: bool) -> None:
+        """Let players be halted at stops from now on, or run through them."""
+        await self.connection.execute(f"select setval('explorer.curtain', {2 if up else 1})")
+
+    async def begin(self, players: list[Player]) -> None:
+        """See to it that these halt at their next stops, and nobody else."""
+        locks = [f"pg_advisory_lock({GATE + one.number}, {one.turn + 1})" for one in players]
+        await self.connection.execute("select " + ", ".join(["pg_advisory_unlock_all()", *locks]))
+
+    async def go(self, player: Player) -> None:
+        """Let a player that halts go on, and halt at its next stop."""
+        gate, turn = GATE + player.number, player.turn
+        player.place = None
+        await self.connection.execute(
+            f"select pg_advisory_lock({gate}, {turn + 1}), pg_advisory_unlock({gate}, {turn})"
+        )
+
+    async def waiting(self, players: list[Player]) -> list[Player]:
+        """Answer which of these wait for a lock that another holds."""
+        backends = {pid: player for player in players for pid in player.backends}
+        rows = await self.connection.fetch(_WAITING, list(backends))
+        return [backends[row["pid"]] for row in rows]
+
+    async def kill(self, player: Player) -> None:
+        """End whatever works for a player on the server, as the death of its machine would."""
+        for pid in player.backends:
+            await self.connection.fetchval("select pg_terminate_backend($1, 10000)", pid)
+
+
+@asynccontextmanager
+async def stage(url: str) -> AsyncIterator[Stage]:
+    """Set a stage up on a migrated database without rows."""
+    connection = await asyncpg.connect(url)
+    players = [Player(number, url) for number in range(1, PLAYERS + 1)]
+    owners = {id(player.store._address): player for player in players}
+    connect = connections.connect
+
+    async def connecting(address: Any, duty: Any) -> Any:
+        made = await connect(address, duty)
+        player = owners.get(id(address))
+        if player is not None:
+            await made.execute(f"set explorer.me = '{player.number}'; set deadlock_timeout = '50ms'")
+            made.add_log_listener(player.heard)
+            player.connections.append(made)
+        return made
+
+    furnishing = PostgresStore(url)
+    connections.connect = connecting  # type: ignore[assignment]
+    try:
+        made = Stage(connection, players, furnishing)
+        await made.build()
+        yield made
+    finally:
+        connections.connect = connect
+        for player in players:
+            await player.store.close()
+        await furnishing.close()
+        await connection.close(timeout=10)
