@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -131,3 +132,53 @@ async def drill_otherside(
     return await run_drill(
         postgres=postgres, seed=seed, only=only or [], json=as_json, console=Console(highlight=False)
     )
+
+
+@app.command("storm")
+@command
+async def drill_storm(
+    seed: Annotated[
+        int | None, typer.Option(help="Of the first campaign; a new one each time by default.")
+    ] = None,
+    postgres: Annotated[
+        str | None,
+        typer.Option(help="Run on PostgreSQL: a URL, or 'embedded' for one of its own. Default: SQLite."),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=1, help="Of storm, at least; bringing up, resting and judging come on top.")
+    ] = 60.0,
+    kills: Annotated[int, typer.Option(min=0, help="Go on until so many processes were killed.")] = 0,
+    pauses: Annotated[int, typer.Option(min=0, help="... so many were frozen.")] = 0,
+    restarts: Annotated[
+        int, typer.Option(min=0, help="... the database was down so often; with --postgres embedded.")
+    ] = 0,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Misfortunes; * stands for any. Can be given again.", metavar="MISFORTUNE"),
+    ] = None,
+    timers: Annotated[
+        Literal["short", "shipped"] | None,
+        typer.Option(
+            help="'short', or 'shipped' for the defaults; by default one campaign in ten has these."
+        ),
+    ] = None,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 3,
+    report: Annotated[Path | None, typer.Option(help="Write the report to this file, in Markdown.")] = None,
+    as_json: options.AsJson = False,
+) -> int:
+    """Let everything go wrong at once, under load; succeeds only when nothing is broken after it.
+
+    Example: outlast drill storm --seconds 300 --postgres embedded --report storm.md
+    """
+    from outlast.drills.storm.report import Asked, drawn_seed, run_drill
+
+    asked = Asked(
+        postgres=postgres,
+        seed=drawn_seed(seed),
+        seconds=seconds,
+        wanted={"kills": kills, "pauses": pauses, "restarts": restarts},
+        timers=timers,
+        only=only or [],
+        workers=workers,
+    )
+    return await run_drill(asked, report=report, json=as_json, console=Console(highlight=False))

@@ -23,7 +23,7 @@ from outlast.drills.storm.judge import Verdict, judge
 from outlast.drills.storm.load import Load
 from outlast.drills.storm.misfortunes import MISFORTUNES, Family, Fate, Misfortune
 from outlast.drills.storm.posts import Posts
-from outlast.drills.storm.worker import HISTORY, timers
+from outlast.drills.storm.worker import HISTORY, Timers, timers
 from outlast.drills.storm.world import World, prepare, world
 
 __all__ = ["Plan", "Played", "play"]
@@ -40,16 +40,16 @@ _AT_ONCE: Final = 4
 class Plan:
     """What a campaign is to be.
 
-    number: of the run's, from 0. seed: of everything that is drawn in it. seconds: of storm. timers:
-    ``short`` or ``shipped``. only: patterns of misfortunes, all for none. wanted: how many of each family are
-    still wanted by the run; these are drawn first.
+    seed: of everything that is drawn in it. seconds: of storm. timers: ``short`` or ``shipped``. workers: how
+    many there are. only: patterns of misfortunes, all for none. wanted: how many of each family are still
+    wanted by the run; these are drawn more often.
     """
 
-    number: int
     seed: int
     seconds: float
-    timers: str
+    timers: Timers
     postgres: str | None
+    workers: int = WORKERS
     only: Sequence[str] = ()
     wanted: Mapping[Family, int] = field(default_factory=dict)
 

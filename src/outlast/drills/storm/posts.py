@@ -22,6 +22,8 @@ Kind = Literal["worker", "settler", "api"]
 POOL: Final = "default"
 _NOBODYS: Final = "nobodys"
 """The pool of the settler: it claims nothing, and looks after everybody's timers, deadlines and unknowns."""
+NEWER: Final = 2
+"""The generation of the code that has every version of each agent."""
 PATIENCE_S: Final = 60.0
 WORKER: Final = "outlast.drills.storm.worker"
 
@@ -82,6 +84,7 @@ class Posts:
         ]
         self.deaths: list[Death] = []
         self.strange: list[str] = []
+        self._rolled = False
         self._fleet, self._place, self._environ, self._timers = fleet, place, environ, timers
 
     def standing(self, *kinds: Kind) -> list[Post]:
@@ -146,7 +149,8 @@ class Posts:
             assert post.process is not None
             post.process.send(signal.SIGTERM)
             await post.process.exited(timeout=PATIENCE_S)
-            post.generation = 3 - post.generation
+            post.generation = NEWER if post.generation < NEWER else 1
+            self._rolled = self._rolled or post.kind == "worker"
             await self.man(post)
 
     async def tell(self, line: str) -> None:
@@ -156,15 +160,16 @@ class Posts:
                 await post.process.tell(line)
 
     async def settle_down(self) -> None:
-        """Thaw everybody, and see that each post is manned, by the newer code."""
+        """Thaw everybody, and see that each post is manned, and that somebody has the code of every task."""
         for post in self.all:
             if post.process is not None and post.process.running:
                 post.process.thaw()
             async with post.busy:
                 if post.process is None or not post.process.running:
                     await self.man(post)
-            if post.generation == 1:
-                await self.roll(post)
+        workers = [post for post in self.all if post.kind == "worker"]
+        if self._rolled and not any(post.generation == NEWER for post in workers):
+            await self.roll(workers[0])
 
     async def stop(self) -> list[str]:
         """Let everybody leave in good order; answer who did not."""

@@ -12,7 +12,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 from outlast.app import Outlast
 from outlast.drills.database import Disk
@@ -28,6 +28,9 @@ SHORT: Final = WorkerSettings(lease_s=3.0, renew_s=0.75, poll_s=0.2, sweep_s=0.3
 """A lease has to bear a loaded machine; all else may be in a hurry."""
 HISTORY: Final = "OUTLAST_DRILL_HISTORY"
 """The variable with the folder for histories."""
+
+
+Timers = Literal["short", "shipped"]
 
 
 def timers(name: str) -> WorkerSettings:
