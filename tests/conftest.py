@@ -1,21 +1,24 @@
 """Fixtures for every test: a private PostgreSQL, a fresh database of each kind.
 
-Tests are coroutines where they need to be (``asyncio_mode = "auto"``), each on a loop of its own.
+Tests are coroutines where they need to be (``asyncio_mode = "auto"``), on one loop in each of its processes.
 ``OUTLAST_TEST_POSTGRES=16`` runs them on the older of the two servers that the wheel holds.
 """
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import zlib
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import asyncpg
 import hypothesis
 import pytest
+from tests import warm
 
 from outlast.testing.servers import EmbeddedPostgres
 
@@ -43,6 +46,31 @@ def postgres_template(postgres_server: EmbeddedPostgres) -> str:
     with ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, _migrate(url)).result()
     return "outlast_template"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_connections() -> Iterator[None]:
+    """Connections to shared databases outlive a test."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(asyncpg, "connect", warm.lend)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def alone(request: pytest.FixtureRequest) -> None:
+    """Tests share a loop, so that connections stay warm; what one leaves behind ends with it."""
+    if inspect.iscoroutinefunction(getattr(request.node, "obj", None)):
+        request.getfixturevalue("ended_with_its_test")
+
+
+@pytest.fixture
+async def ended_with_its_test() -> AsyncIterator[None]:
+    """End what a test leaves running, as the end of a loop would."""
+    yield
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
 
 
 # ── databases ────────────────────────────────────────────────────────────────────────────────────

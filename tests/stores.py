@@ -15,6 +15,7 @@ from typing import Any
 import apsw
 import asyncpg
 import pytest
+from tests import warm
 
 from outlast.store.contract import Store
 from outlast.testing.servers import EmbeddedPostgres
@@ -136,7 +137,9 @@ def store_kind(request: pytest.FixtureRequest) -> str:
 def shared_postgres_url(postgres_server: EmbeddedPostgres, postgres_template: str) -> str:
     """A migrated database that tests use one after the other, emptied in between: faster than new ones."""
     # Several folders bind these fixtures; each binding has a database of its own.
-    return postgres_server.create_database(template=postgres_template)
+    url = postgres_server.create_database(template=postgres_template)
+    warm.shared.add(url)
+    return url
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests import warm
 from tests.contract.postgres_only.conftest import Wire, end_backends, until, until_blocked
 
 from outlast.errors import StoreUnavailable
@@ -198,6 +199,7 @@ async def test_a_read_only_server_is_unavailable(
     """A standby, or a primary that was demoted under us."""
     database = await beside.fetchval("select current_database()")
     await beside.execute(f'alter database "{database}" set default_transaction_read_only = on')
+    warm.cool()
     try:
         with pytest.raises(StoreUnavailable, match="takes no writes"):
             await another()
