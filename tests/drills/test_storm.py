@@ -1,0 +1,188 @@
+"""The storm: a short one on each store, one that finds something, and what is told of either."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from outlast.cli.main import app
+from outlast.drills.storm import campaign, report
+from outlast.drills.storm.campaign import Plan, Played
+from outlast.drills.storm.judge import JUDGES, Verdict, takeovers
+from outlast.drills.storm.misfortunes import MISFORTUNES, Fate, Misfortune
+from outlast.drills.storm.posts import Death
+from outlast.drills.storm.report import Asked, as_json, markdown, replay, run_drill
+from outlast.drills.storm.world import duty_of
+from outlast.errors import ConfigurationError
+
+SECONDS = 6.0
+SEED = 11
+
+
+async def passed_over(asked: Asked, **options: Any) -> tuple[int, str]:
+    """Let storms pass; answer the exit code and what was said."""
+    said = io.StringIO()
+    console = Console(file=said, width=140)
+    code = await run_drill(asked, report=options.pop("report", None), console=console, **options)
+    return code, said.getvalue()
+
+
+class TestStorm:
+    @pytest.mark.parametrize("postgres", [None, "embedded"], ids=["sqlite", "postgres"])
+    async def test_nothing_is_broken_after_it(self, folder: Path, postgres: str | None) -> None:
+        page = folder / "report.md"
+        asked = Asked(postgres=postgres, seed=SEED, seconds=SECONDS, workers=2)
+        code, said = await passed_over(asked, json=True, report=page)
+        told = json.loads(said)
+        assert (code, told["verdict"], told["violations"]) == (0, "pass", []), said
+        assert list(told["judges"]) == list(JUDGES)
+        assert sum(told["misfortunes"].values()) >= 3
+        assert set(told["misfortunes"]) <= {one.name for one in MISFORTUNES}
+        assert told["accepted"] > 0
+        assert sum(told["tasks"].values()) >= told["accepted"]
+        assert told["history"] > told["accepted"]
+        assert page.read_text().startswith("Nothing was broken.")
+        assert os.listdir(folder) == ["report.md"]
+
+    async def test_what_is_done_behind_our_back_is_found_and_everything_is_kept(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def act(fate: Fate) -> None:
+            async with httpx2.AsyncClient(trust_env=False) as client:
+                ticket = {"invoice": "INV-nobodys", "amount": 1}
+                await client.post(f"{fate.world.plain.url}/tickets", json=ticket)
+
+        stray = Misfortune(name="stray", family="tickets", weight=1.0, fits=lambda _: True, befall=act)
+        monkeypatch.setattr(campaign, "MISFORTUNES", (stray,))
+        monkeypatch.setattr(report, "MISFORTUNES", (stray,))
+        asked = Asked(postgres=None, seed=SEED, seconds=1.0, workers=1, timers="short")
+        code, said = await passed_over(asked, json=True)
+        told = json.loads(said)
+        assert (code, told["verdict"]) == (1, "fail")
+        assert [name for name, count in told["judges"].items() if count] == ["effects_are_accounted_for"]
+        assert told["replay"] == "outlast drill storm --seed 11 --seconds 1 --timers short --workers 1"
+        kept = Path(told["kept"]) / "1"
+        assert {"outlast.db", "keys.db", "plain.db"} <= set(os.listdir(kept))
+        assert list(kept.glob("leases-*"))
+
+
+class TestTable:
+    def test_names_are_names(self) -> None:
+        names = [one.name for one in MISFORTUNES]
+        assert len(set(names)) == len(names)
+        assert all(one.weight > 0 for one in MISFORTUNES)
+
+    async def test_a_misfortune_that_there_is_not(self, folder: Path) -> None:
+        with pytest.raises(ConfigurationError, match="no misfortune fits plague; there are kill_worker, "):
+            await passed_over(Asked(postgres=None, seed=1, seconds=1, only=["plague"]), json=True)
+        assert os.listdir(folder) == []
+
+    def test_the_command_says_so_too(self) -> None:
+        answer = CliRunner().invoke(app, ["drill", "storm", "--only", "plague", "--json"])
+        assert answer.exit_code == 2
+        assert json.loads(answer.stderr)["error"]["code"] == "configuration_error"
+
+
+VERDICT = Verdict(
+    violations=(), accepted=40, ended=Counter(succeeded=38, failed=4), per_s=2.5, calls=70, effects=60,
+    histories=500, lost=9, takeovers_s=[1.0, 2.0, 4.0],
+)  # fmt: skip
+PLAYED = Played(
+    plan=Plan(seed=7, seconds=30.0, timers="short", postgres="embedded"),
+    store="PostgreSQL, embedded, over a socket",
+    happened=Counter(kill_worker=3, freeze_api=2, database_fast=1),
+    storm_s=30.0,
+    calm_s=2.0,
+    verdict=VERDICT,
+)
+ASKED = Asked(postgres="embedded", seed=7, seconds=60.0, wanted={"kills": 5})
+
+
+class TestRun:
+    def test_campaigns_follow_until_there_is_enough_of_everything(self) -> None:
+        first = report._next(ASKED, [])
+        assert (first.seed, first.seconds, first.wanted) == (7, 30.0, {"kills": 5})
+        second = report._next(ASKED, [PLAYED])
+        assert (second.seed, second.seconds, second.wanted) == (8, 30.0, {"kills": 2})
+        assert report._left(ASKED, [PLAYED, PLAYED]) is False
+        short_of_kills = replace(PLAYED, happened=Counter())
+        assert report._left(ASKED, [PLAYED, short_of_kills]) is True
+        assert report._next(ASKED, [PLAYED, short_of_kills]).seconds == 30.0
+
+    def test_one_in_ten_has_the_timers_that_are_shipped(self) -> None:
+        asked = replace(ASKED, seconds=10_000.0)
+        turns = [report._next(asked, [PLAYED] * number).timers for number in range(20)]
+        assert turns == [*["short"] * 9, "shipped"] * 2
+        assert report._next(replace(asked, timers="shipped"), []).timers == "shipped"
+
+    def test_what_is_told(self) -> None:
+        shipped = replace(PLAYED, plan=replace(PLAYED.plan, timers="shipped", seed=8), storm_s=10.0)
+        told = as_json(ASKED, [PLAYED, shipped])
+        assert (told["verdict"], told["store"], told["seeds"]) == ("pass", "PostgreSQL", [7, 8])
+        assert told["misfortunes"] == {"kill_worker": 6, "freeze_api": 4, "database_fast": 2}
+        assert told["families"] == {"kills": 6, "pauses": 4, "restarts": 2} | {
+            one.family: 0 for one in MISFORTUNES if one.family not in ("kills", "pauses", "restarts")
+        }
+        assert told["tasks"] == {"succeeded": 76, "failed": 8}
+        assert told["tasks_per_s"] == 2.5
+        spread = {"tasks": 3, "p50": 2.0, "p99": 4.0}
+        assert told["takeover_s"] == {"short": spread, "shipped": spread}
+        page = markdown(told)
+        assert "| takeover | p50 2.0 s, p99 4.0 s of 3, shipped timers |" in page
+        assert "| `kill_worker` | 6 |" in page
+
+    def test_what_is_told_of_a_broken_promise(self) -> None:
+        broken = replace(VERDICT, violations=(("one_task_per_key", "two | tasks"),))
+        told = as_json(ASKED, [replace(PLAYED, verdict=broken)])
+        assert (told["verdict"], told["judges"]["one_task_per_key"]) == ("fail", 1)
+        page = markdown(told)
+        assert page.startswith("**Something was broken.**")
+        assert "- `one_task_per_key`, seed 7: two \\| tasks" in page
+
+    def test_a_campaign_is_played_again_by_one_line(self) -> None:
+        assert replay(replace(PLAYED.plan, only=("kill_*",))) == (
+            "outlast drill storm --seed 7 --seconds 30 --timers short --postgres embedded --only 'kill_*'"
+        )
+
+
+def test_takeovers_are_counted_from_the_death_of_the_worker() -> None:
+    def attempt(task: str, epoch: int, worker: str, started_s: float, end: str) -> dict[str, Any]:
+        return {
+            "tenant": "t", "task": task, "epoch": epoch, "worker": worker, "end": end,
+            "started_at": int(started_s * 1_000_000),
+        }  # fmt: skip
+
+    dump = {
+        "attempts": [
+            attempt("a", 2, "worker2-1", 13.5, "succeeded"),
+            attempt("a", 1, "worker1-1", 9.0, "lost"),
+            attempt("b", 1, "worker1-1", 9.0, "suspended"),
+            attempt("b", 2, "worker1-1", 9.5, "lost"),
+            attempt("b", 4, "worker1-2", 12.0, "succeeded"),
+            attempt("c", 1, "worker9-1", 9.0, "lost"),
+            attempt("c", 2, "worker2-1", 11.0, "succeeded"),
+        ]
+    }
+    assert takeovers(dump, [Death(worker="worker1-1", at=10.0)]) == [2.0, 3.5]
+
+
+@pytest.mark.parametrize(
+    ("head", "duty"),
+    [
+        (b"\0\0\0\x50\0\x03\0\0user\0me\0application_name\0outlast flush\0timezone\0UTC\0\0", "flush"),
+        (b"\0\0\0\x08\x04\xd2\x16\x2f", ""),
+        (b"application_name\0psql\0", ""),
+    ],
+)
+def test_a_connection_is_known_by_its_duty(head: bytes, duty: str) -> None:
+    assert duty_of(head) == duty
