@@ -13,7 +13,7 @@ STAMP := $(VENV)/.outlast-setup
 # Most tests wait for other processes, so that two cores carry three of them.
 JOBS ?= 3
 
-.PHONY: help setup demo dev test test-all check fmt bench defects explore
+.PHONY: help setup demo dev test test-all check fmt bench defects prove explore
 
 help:  ## List the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -38,6 +38,9 @@ defects: $(STAMP)  ## Put deliberate faults into the product and look whether th
 
 explore: $(STAMP)  ## Play every pair of the store's verbs in every order of their statements, on PostgreSQL
 	@$(BIN)/python -m tests.explorer $(ARGS)
+
+prove: $(STAMP)  ## The long proof: a million schedules, then storms on both stores; hours. Keeps its report in docs/
+	@$(BIN)/python -m docs.prove $(ARGS)
 
 check: $(STAMP)  ## Formatting, lint, types, layers
 	@$(BIN)/ruff format --check .

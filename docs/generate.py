@@ -26,6 +26,7 @@ from outlast.cli.failing import EXIT_CODES
 from outlast.cli.main import app as cli
 from outlast.core import ids, jsontext, operation, outcome, schedule, transitions, values, webhooks
 from outlast.core.approval import MAX_SHOWN_BYTES, Allow, Ask, Deny
+from outlast.drills.storm import report
 from outlast.engine import finding, wording
 from outlast.engine.children import Child
 from outlast.engine.context import TaskContext
@@ -557,6 +558,26 @@ def covered_moves() -> str:
     return told + table(
         ("move", "why"), ((code(" ".join(move)), why) for move, why in sorted(coverage.UNREACHED.items()))
     )
+
+
+@part
+def storms() -> str:
+    """The last long run: what happened, and what the judges saw."""
+    kept = json.loads((Path(__file__).parent / "explanation" / "prove.json").read_text())
+    told = []
+    if "simulation" in kept:
+        one = kept["simulation"]
+        told.append(
+            f"Simulation: {one['schedules']:,} schedules in {one['seconds']:,.0f} s,"
+            f" {one['violations']} violations, {one['transitions_covered']} of {one['promised']['transitions']} moves and"
+            f" {one['fault_points_covered']} of {one['promised']['fault_points']} kinds of fault"
+            f" ({one['measured']}, {one['commit']}, {one['machine']}, Python {one['python']})."
+        )
+    for one in kept["storms"].values():
+        where = f"{one['measured']}, {one['commit']}, {one['machine']}, Python {one['python']}"
+        load = f"load of the machine {one['load'][0]} before and {one['load'][1]} after it"
+        told.append(f"### On {one['store']}\n\n{where}; {load}.\n\n{report.markdown(one).strip()}")
+    return "\n\n".join(told)
 
 
 def _proof() -> dict[str, Any]:

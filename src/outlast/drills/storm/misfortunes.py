@@ -238,7 +238,7 @@ MISFORTUNES: Final[tuple[Misfortune, ...]] = (
     _restart("fast", "database_fast"),
     _restart("immediate", "database_immediate"),
     _restart("kill", "database_killed"),
-    Misfortune(name="promotion", family="promotions", weight=0.4, fits=_can_promote, befall=_promote),
+    Misfortune(name="promotion", family="promotions", weight=1.5, fits=_can_promote, befall=_promote),
     Misfortune(
         name="disk_full",
         family="disk",

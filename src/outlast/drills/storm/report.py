@@ -110,13 +110,13 @@ def _known(patterns: Iterable[str], names: Iterable[str]) -> bool:
 
 
 def _next(asked: Asked, played: Sequence[Played]) -> Plan:
-    number = len(played)
-    turn: Timers = "shipped" if number % EVERY == EVERY - 1 else "short"
-    timers = asked.timers or turn
+    seed = asked.seed + len(played)
+    # By the seed, so that it is so as well when a campaign is played again.
+    timers: Timers = asked.timers or ("shipped" if seed % EVERY == EVERY - 1 else "short")
     longest = SHIPPED_S if timers == "shipped" else CAMPAIGN_S
     still = asked.seconds - sum(one.storm_s for one in played)
     return Plan(
-        seed=asked.seed + number,
+        seed=seed,
         # Where more is wanted by number than fits into the time that was asked for, the time goes on.
         seconds=min(longest, still) if still >= 1 else longest,
         timers=timers,
