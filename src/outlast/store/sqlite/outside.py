@@ -26,29 +26,31 @@ def attach(tx: Transaction, head: Head, entry: AttachSession) -> str | None:
 def post_outside(tx: Transaction, events: Sequence[OutsideEvent], now: int | None) -> list[OutsidePosted]:
     """Bring events of outside sessions to the tasks that hold them; see ``Store.post_outside``."""
     at = tx.now(now)
-    verdicts = [_post_one(tx, one, at) for one in events]
+    found = [tx.row("find_outside", (one.tenant, one.provider, one.session, one.run)) for one in events]
+    held = [(one, *holder) for one, holder in zip(events, found, strict=True) if holder is not None]
+    signals = [
+        Signal(
+            tenant=one.tenant,
+            task=task,
+            name=f"outside:{one.provider}",
+            data=one.data,
+            digest=one.digest,
+            key=f"{one.session}/{one.run}/{one.event}",
+        )
+        for one, task, _ in held
+    ]
+    posted = posting.put(tx, signals, at)
+    for (one, _, run), said in zip(held, posted, strict=True):
+        if said.kind == "accepted":
+            tx.run("keep_outside_event", (one.event, at, one.tenant, one.provider, one.session, run))
     tx.write_events()
-    return verdicts
-
-
-def _post_one(tx: Transaction, one: OutsideEvent, at: int) -> OutsidePosted:
-    session = (one.tenant, one.provider, one.session)
-    found = tx.row("find_outside", (*session, one.run))
-    if found is None:
-        return OutsidePosted(kind="not_found")
-    task, run = found
-    signal = Signal(
-        tenant=one.tenant,
-        task=task,
-        name=f"outside:{one.provider}",
-        data=one.data,
-        digest=one.digest,
-        key=f"{one.session}/{one.run}/{one.event}",
-    )
-    posted = posting.post_one(tx, signal, at)
-    if posted.kind == "accepted":
-        tx.run("keep_outside_event", (one.event, at, *session, run))
-    return OutsidePosted(kind=posted.kind, task=TaskRef(tenant=one.tenant, task=task))
+    said_of = iter(posted)
+    return [
+        OutsidePosted(kind="not_found")
+        if holder is None
+        else OutsidePosted(kind=next(said_of).kind, task=TaskRef(tenant=one.tenant, task=holder[0]))
+        for one, holder in zip(events, found, strict=True)
+    ]
 
 
 def read_outside(tx: Transaction, tenant: str, task: str) -> list[OutsideRow]:

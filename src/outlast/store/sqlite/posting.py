@@ -23,20 +23,35 @@ PARENT_ENDED = "its parent ended"
 
 def post(tx: Transaction, signals: Sequence[Signal], now: int | None) -> list[Posted]:
     """Put signals into their tasks' inboxes; see ``Store.post``."""
-    at = tx.now(now)
-    verdicts = [post_one(tx, one, at) for one in signals]
+    verdicts = put(tx, signals, tx.now(now))
     tx.write_events()
     return verdicts
 
 
-def post_one(tx: Transaction, one: Signal, at: int) -> Posted:
-    """Put one signal into its task's inbox; see ``Store.post``."""
-    name = (one.tenant, one.task)
-    head = Head.read(tx, *name, at)
+def put(tx: Transaction, signals: Sequence[Signal], at: int) -> list[Posted]:
+    """Put signals into inboxes; whoever has to know hears of a task's signals when all of them lie there."""
+    heads: dict[tuple[str, str], Head | None] = {}
+    verdicts: list[Posted] = []
+    for one in signals:
+        name = (one.tenant, one.task)
+        if name not in heads:
+            heads[name] = Head.read(tx, *name, at)
+        verdicts.append(_put_one(tx, heads[name], one))
+    told = {
+        (one.tenant, one.task) for one, said in zip(signals, verdicts, strict=True) if said.kind == "accepted"
+    }
+    for name, head in heads.items():
+        if head is not None and name in told:
+            head.tell()
+            head.save()
+    return verdicts
+
+
+def _put_one(tx: Transaction, head: Head | None, one: Signal) -> Posted:
     if head is None:
         return Posted(kind="not_found")
     if one.key is not None:
-        used = tx.row("read_signal", (*name, one.name, one.key))
+        used = tx.row("read_signal", (head.tenant, head.task, one.name, one.key))
         if used is not None:
             number, digest = used
             return Posted(kind="replayed" if digest == one.digest else "conflict", number=number)
@@ -44,14 +59,13 @@ def post_one(tx: Transaction, one: Signal, at: int) -> Posted:
         return Posted(kind="ended", state=head.state)
     # Every row has a fact of its own, so that fewer facts than that cannot have filled the inbox.
     if head.facts >= MAX_INBOX:
-        lying = tx.row("count_inbox", (*name, MAX_INBOX))
+        lying = tx.row("count_inbox", (head.tenant, head.task, MAX_INBOX))
         if lying is not None and lying[0] >= MAX_INBOX:
             return Posted(kind="full")
     head.facts += 1
-    tx.run("keep_inbox", (*name, head.facts, "signal", one.name, one.key, one.digest, one.data, at))
+    row = (head.facts, "signal", one.name, one.key, one.digest, one.data, head.at)
+    tx.run("keep_inbox", (head.tenant, head.task, *row))
     head.append("signal.received", json_text({"name": one.name, "number": head.facts}))
-    head.tell()
-    head.save()
     return Posted(kind="accepted", number=head.facts)
 
 

@@ -125,6 +125,13 @@ class TestDecide:
         )
         assert (await scene.operation(claimed, asked.key)).state == "running"
 
+    async def test_an_answer_approves_no_call(self, scene: Scene) -> None:
+        claimed = await scene.running()
+        question = await scene.asked(claimed, scene.question())
+        await scene.write(claimed, scene.planned(scene.intent(question.key)))
+        assert (await scene.decide(question)).kind == "decided"
+        assert (await scene.operation(claimed, question.key)).state == "planned"
+
     async def test_an_answered_question_stays_so(self, scene: Scene) -> None:
         claimed = await scene.running()
         answered = await scene.asked(claimed, scene.question(expires_in_us=5 * SECOND))

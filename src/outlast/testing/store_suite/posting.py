@@ -218,6 +218,13 @@ class TestPost:
         again = await scene.claim_task(claimed)
         assert (again.epoch, again.facts) == (claimed.epoch + 1, 1)
 
+    async def test_several_at_once_wake_it_once_behind_them(self, scene: Scene) -> None:
+        waiting, other = await scene.waiting("signal"), await scene.waiting("signal")
+        before = (await scene.task(waiting)).last_event
+        await scene.post(scene.signal(waiting), scene.signal(other), scene.signal(waiting))
+        assert await scene.kinds(waiting, before) == ["signal.received", "signal.received", "task.woken"]
+        assert (await scene.kinds(other))[-2:] == ["signal.received", "task.woken"]
+
     async def test_a_queued_task_stays_where_it_stands(self, scene: Scene) -> None:
         record = await scene.submit()
         queue = await scene.rows("queue", record)

@@ -141,7 +141,7 @@ begin
         values (v_row.tenant, v_now, v_item.who, v_item.verdict, v_row.id, v_item.reason,
                 '{"fingerprint":' || to_json(v_row.fingerprint) || ',"edited":' || to_json(v_row.edited) || ',"via":'
                 || to_json(v_item.via) || '}');
-        if v_state = 'approved' then
+        if v_state = 'approved' and v_row.subject = 'call' then
             update outlast.operations o
                set state = 'approved'
              where o.tenant = v_row.tenant and o.task = v_row.task and o.key = v_row.key and o.state = 'planned';
