@@ -12,6 +12,7 @@ from outlast import TaskContext, ToolCall, clock
 from outlast.core import ids
 from outlast.core.retry import Backoff
 from outlast.errors import (
+    ChildCancelled,
     ChildFailed,
     EffectsUndone,
     InvalidKey,
@@ -455,6 +456,33 @@ async def test_a_parent_that_has_taken_its_childs_failure_keeps_it(house: House)
     await house.app.retry(born.id, reason="for itself")
     assert (await house.app.wait(born.id, timeout=PATIENCE_S)).result == "second"
     assert (await house.app.get(view.id)).result == "without it: agent_error"
+
+
+async def test_a_parent_that_is_tried_again_hears_of_children_that_ended_with_it(house: House) -> None:
+    """Their ends were delivered while nobody listened; the next round must not wait for them for ever."""
+
+    @house.app.agent
+    async def child(task: TaskContext) -> None:
+        await task.wait("never")
+
+    @house.app.agent
+    async def parent(task: TaskContext) -> str:
+        try:
+            return str(await task.spawn(child))
+        except ChildCancelled:
+            return "without it"
+
+    handle = await house.submit(parent)
+    house.start()
+    await house.waits(handle, "child")
+    (born,) = await house.app.list(parent=handle.id)
+    await house.app.cancel(handle.id)
+    assert (await house.app.wait(born.id, timeout=PATIENCE_S)).state == "cancelled"
+    while (await house.app.store.dump())["posts"]:
+        await house.app.store.wakes.wait("posts", 0.1)
+    await house.app.retry(handle.id, reason="it was the wrong one")
+    assert (await house.ended(handle)).result == "without it"
+    assert await house.violations() == []
 
 
 async def test_result_waits_for_the_round_that_is_open(house: House) -> None:

@@ -277,8 +277,9 @@ class Store(Protocol):
     async def deliver(self, limit: int, *, now: int | None = None) -> Delivered:
         """Deliver what tasks' ends have left for other tasks, at most ``limit``.
 
-        The end of a child goes into its parent's inbox, raises its facts and wakes it; children of a task
-        that has ended are cancelled. Each is written in the transaction that caused it and deleted in the one
+        The end of a child goes into its parent's inbox, raises its facts and wakes it, also where the parent
+        has failed or was cancelled, since it may be tried again; children of a task that has ended are
+        cancelled. Each is written in the transaction that caused it and deleted in the one
         that delivers it; several may deliver at once. Idempotent.
         """
         ...

@@ -99,15 +99,17 @@ def deliver(tx: Transaction, limit: int, now: int | None) -> Delivered:
     for (tenant, task), mine in groupby(sorted(posts, key=addressee), key=addressee):
         ref = TaskRef(tenant=tenant, task=task)
         head = Head.read(tx, tenant, task, at)
-        if head is None or not head.live:
+        # One that has failed or was cancelled may be tried again, and then has to know.
+        if head is None or head.state == "succeeded":
             continue
         by_kind: dict[str, list[Row]] = {"child": [], "cancel": []}
         for row in mine:
             by_kind[row[3]].append(row)
         if by_kind["child"]:
             _tell_parent(tx, head, by_kind["child"])
-            told.append(ref)
-        if by_kind["cancel"] and cancelling.cancel_head(tx, head, PARENT, PARENT_ENDED):
+            if head.live:
+                told.append(ref)
+        if by_kind["cancel"] and head.live and cancelling.cancel_head(tx, head, PARENT, PARENT_ENDED):
             cancelled.append(ref)
         head.save()
     tx.run_many("drop_post", [(tenant, seq) for seq, tenant, *_ in posts])

@@ -109,7 +109,7 @@ def families_hear_of_each_other(seen: Evidence) -> Iterator[str]:
             continue
         name = (*above, "child", row["parent_key"])
         heard, ended = arrived[name] + on_the_way[name], len(results[child])
-        if heard > ended or (heard < ended and parent["state"] not in TASK.final):
+        if heard > ended or (heard < ended and parent["state"] != "succeeded"):
             if not ended:
                 yield f"{where(child)}: is {state}, and its parent hears of its end"
             else:

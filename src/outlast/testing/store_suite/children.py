@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from outlast.store.changing import Retry
 from outlast.store.records import Claimed, InboxRow, Parent, Submission, Submitted, TaskRef
 from outlast.store.rows import TaskFilter
 from outlast.testing.checkers import check_all
@@ -355,7 +356,37 @@ class TestParentEnds:
         await scene.write(running, scene.success())
         assert (await scene.task(running)).state == "cancelled"
         await scene.deliver_all()
-        assert await inbox(scene, parent) == []
+        # Those that may be tried again know how their children ended.
+        heard = {json.loads(row.data)["task"] for row in await inbox(scene, parent)}
+        over = {kids[name].task for name in ("queued", "running", "waiting", "over")}
+        assert heard == (set() if state == "succeeded" else over)
+
+    @pytest.mark.parametrize("state", ["failed", "cancelled"])
+    async def test_one_that_is_tried_again_hears_how_its_children_have_ended_meanwhile(
+        self, scene: Scene, state: str
+    ) -> None:
+        parent = await scene.running(ttl_us=9 * HOUR)
+        kid = await scene.child(parent, "kid")
+        await scene.write(parent, scene.failure(attempt_end=state, task_state=state))
+        before = await scene.task(parent)
+        delivered = await scene.store.deliver(500, now=scene.now)
+        assert [one.task for one in delivered.cancelled] == [kid.task]
+        await scene.deliver_all()
+        task = await scene.task(parent)
+        assert (task.state, task.last_event) == (state, before.last_event)
+        asked = Retry(tenant=parent.tenant, task=parent.task, by="person:ria", reason="once more")
+        [retried] = await scene.store.retry([asked], now=scene.now)
+        assert retried.kind == "retried"
+        again = await scene.claim_task(parent)
+        [row] = await inbox(scene, parent)
+        assert (row.kind, row.name, json.loads(row.data)) == (
+            "child",
+            "kid",
+            {"task": kid.task, "state": "cancelled"},
+        )
+        # What was there before the claim is no news to the worker.
+        assert again.facts == 1
+        assert check_all(await scene.store.dump()) == []
 
     async def test_by_a_cancel_of_a_parent_that_waits(self, scene: Scene) -> None:
         parent = await scene.running()

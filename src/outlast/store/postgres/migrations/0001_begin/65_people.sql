@@ -203,7 +203,8 @@ begin
         select t.state, t.facts, t.last_event into v_head
           from outlast.tasks t
          where t.tenant = v_one.tenant and t.id = v_one.task;
-        continue when not found or v_head.state not in ('queued', 'running', 'waiting');
+        -- One that has failed or was cancelled may be tried again, and then has to know.
+        continue when not found or v_head.state = 'succeeded';
 
         -- The ends of its children.
         with ends as (
@@ -216,6 +217,9 @@ begin
         select count(*) into v_ends from ends;
         if v_ends > 0 then
             perform outlast.raise_facts(v_one.tenant, v_one.task, v_ends, v_head.last_event, true, v_now);
+        end if;
+        continue when v_head.state not in ('queued', 'running', 'waiting');
+        if v_ends > 0 then
             return query select 'told', v_one.tenant, v_one.task;
         end if;
 
