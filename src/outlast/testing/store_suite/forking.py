@@ -150,15 +150,22 @@ class TestFork:
     async def test_leaves_out_what_lost_a_race_that_the_fork_runs_again(self, scene: Scene) -> None:
         record = await scene.submit()
         claimed = await scene.claim_task(record)
-        error = '{"code":"lost_race","message":"another branch was first"}'
-        won, cut = scene.step(), scene.step(state="failed", result=None, error=error)
+        failed = {"state": "failed", "result": None, "error": scene.text("error")}
+        won, fails, cut = scene.step(), scene.step(**failed), scene.step(**failed, lost=True)
+        # One was put on record before it was cut.
+        planned = scene.step(state="planned", result=None)
         race, last = scene.step(), scene.step()
-        await scene.write(claimed, won, cut, race, last)
+        await scene.write(claimed, won, fails, cut, planned)
+        await scene.write(claimed, scene.step(planned.key, **failed, lost=True), race, last)
         _, again = await run_fork(scene, record, race.key)
-        assert [one.key for one in again.operations] == [won.key]
+        assert [one.key for one in again.operations] == [won.key, fails.key]
         # One that copies all has the record of the race as well.
-        _, whole = await run_fork(scene, record)
-        assert [one.key for one in whole.operations] == [won.key, cut.key, race.key, last.key]
+        copy = await forked(scene, record)
+        [whole] = await scene.store.load([await scene.claim_task(copy)])
+        kept = [won.key, fails.key, cut.key, planned.key, race.key, last.key]
+        assert [one.key for one in whole.operations] == kept
+        # A fork of that one leaves them out again.
+        assert [one.key for one in (await run_fork(scene, copy, race.key))[1].operations] == kept[:2]
 
     async def test_takes_another_input_and_another_version(self, scene: Scene) -> None:
         record = await scene.submit()

@@ -113,7 +113,7 @@ where tenant = :tenant and task = :task and key = :key
 order by number;
 
 -- Read what decides whether a request of an operation may leave. One that a fork took over has the notes of all that went
--- under its key: those of the task that the key is of, and of the forks in between.
+-- under its key: those of the task that the key is of, and of the forks in between; the cross join takes the tasks first.
 -- name: read_passage
 with recursive line(task, sent) as (
     select task, idempotency_key
@@ -141,7 +141,7 @@ select tasks.state, tasks.epoch, tasks.cancelling, leases.epoch,
         from (
             select evidence.attempt, evidence.data
             from line
-            join evidence on evidence.tenant = operations.tenant and evidence.task = line.task
+            cross join evidence on evidence.tenant = operations.tenant and evidence.task = line.task
                 and evidence.key = operations.key and evidence.source = 'gateway'
             order by evidence.at, evidence.number, evidence.task
             limit :limit

@@ -39,7 +39,7 @@ begin
             continue;
         end if;
         update outlast.operations o
-           set state = 'planned', result = null, error = null, ended_at = null, settled_by = null
+           set state = 'planned', result = null, error = null, ended_at = null, settled_by = null, lost = false
           from json_array_elements_text(v_item.reopen::json) as x (key)
          where o.tenant = v_item.tenant and o.task = v_item.task and o.key = x.key and o.state = 'failed';
         if v_item.deadline is not null then
@@ -143,16 +143,15 @@ begin
         returning announce into v_announce;
         insert into outlast.operations (tenant, task, key, position, kind, name, state, request, decision, effect,
                attempt, turn, epoch, arguments, result, error, created_at, intent_at, first_intent_at, deadline_at,
-               due_at, ended_at, settled_by, business_key, idempotency_key, usage)
+               due_at, ended_at, settled_by, lost, business_key, idempotency_key, usage)
         select o.tenant, v_item.new, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect,
                o.attempt, o.turn, 0, o.arguments, o.result, o.error, o.created_at, o.intent_at, o.first_intent_at,
-               o.deadline_at, o.due_at, o.ended_at, o.settled_by, o.business_key,
+               o.deadline_at, o.due_at, o.ended_at, o.settled_by, o.lost, o.business_key,
                coalesce(o.idempotency_key, case when o.attempt > 0 then o.task || ':' || o.key end), o.usage
           from outlast.operations o
          where o.tenant = v_item.tenant and o.task = v_item.task
            -- Who was first is recorded behind those that were cut for it: the fork races again.
-           and (v_before is null
-                or (o.position < v_before and coalesce(o.error, '') not like '{"code":"lost_race"%'));
+           and (v_before is null or (o.position < v_before and not o.lost));
 
         -- Calls that were made there or behind it, but for those whose effects are gone; and what this task has not
         -- taken over itself.
