@@ -265,8 +265,9 @@ class Outlast:
         return self._store
 
     async def open(self, *, migrate: bool = False) -> None:
-        """Connect. migrate: bring the schema up to date first (for development; use ``outlast migrate`` in
-        production).
+        """Connect; an app that was closed can be opened again, in another event loop too.
+
+        migrate: bring the schema up to date first (for development; use ``outlast migrate`` in production).
 
         Raises StoreUnavailable, SchemaOutdated, SchemaTooNew. Idempotent.
         """
@@ -280,7 +281,7 @@ class Outlast:
         self._submitter = Submitter(self.store)
 
     async def close(self) -> None:
-        """Release everything. Idempotent."""
+        """Release everything; what was in a database in memory is gone then. Idempotent."""
         if self._tail is not None:
             await self._tail.close()
         self._opened = False

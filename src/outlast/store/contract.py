@@ -140,7 +140,10 @@ class Store(Protocol):
         ...
 
     async def open(self) -> None:
-        """Connect. Raises StoreUnavailable, SchemaOutdated, SchemaTooNew."""
+        """Connect; a store that was closed can be opened again, in another event loop too.
+
+        Raises StoreUnavailable, SchemaOutdated, SchemaTooNew. Idempotent.
+        """
         ...
 
     async def close(self) -> None:
