@@ -53,6 +53,7 @@ from outlast.store.reconciling import (
     Pause,
     Postponement,
     SettledCounts,
+    UnknownCount,
 )
 from outlast.store.records import (
     Batch,
@@ -83,6 +84,7 @@ from outlast.store.rows import (
     Message,
     OperationFilter,
     Publication,
+    SessionRow,
     TaskFilter,
     TaskRow,
 )
@@ -436,6 +438,14 @@ class Store(Protocol):
     async def list_versions(self, tenant: str | None = None) -> list[VersionRow]:
         """Count live tasks by the version that they need; of all tenants without one. The cost follows the
         tasks that live, not those that ended."""
+        ...
+
+    async def list_sessions(self) -> list[SessionRow]:
+        """List the sessions that live, the oldest first, with what each says that it serves."""
+        ...
+
+    async def count_unknown(self) -> list[UnknownCount]:
+        """Count the unknown calls of all tenants by tool, in the order of names; COUNT_BOUND in all."""
         ...
 
     async def read_acceptances(self, tenant: str, task: str) -> list[AcceptanceRow]:

@@ -42,6 +42,7 @@ BOUNDED = {
     "read_passage": {"noted", "line"},
     # Unknown operations of one tenant, by its key.
     "read_settled_counts": {"(subquery-3)", "open"},
+    "count_unknown": {"unsettled", "open"},
     # What lives: the queue, the leases, and by its own index what waits.
     "count_queued": {"queue"},
     "count_running": {"leases"},

@@ -26,7 +26,9 @@ from outlast.store.changing import (
 )
 from outlast.store.postgres.people import People
 from outlast.store.posting import MAX_INBOX
+from outlast.store.reconciling import COUNT_BOUND, UnknownCount
 from outlast.store.records import TaskRef
+from outlast.store.rows import SessionRow
 
 
 class Changing(People):
@@ -126,6 +128,14 @@ class Changing(People):
     async def list_versions(self, tenant: str | None = None) -> list[VersionRow]:
         """Count live tasks by the version that they need."""
         return [VersionRow(**dict(row)) for row in await self._view("list_versions", tenant)]
+
+    async def list_sessions(self) -> list[SessionRow]:
+        """List the sessions that live, the oldest first."""
+        return [SessionRow(**dict(row)) for row in await self._view("list_sessions")]
+
+    async def count_unknown(self) -> list[UnknownCount]:
+        """Count the unknown calls of all tenants by tool, up to a bound."""
+        return [UnknownCount(**dict(row)) for row in await self._view("count_unknown", COUNT_BOUND)]
 
     async def read_acceptances(self, tenant: str, task: str) -> list[AcceptanceRow]:
         """Read the verdicts on a task's work, oldest first."""
