@@ -19,6 +19,7 @@ from outlast.engine.run import CallbackPlace
 from outlast.errors import (
     AcceptanceConflict,
     EffectsUndone,
+    IdempotencyConflict,
     InboxFull,
     InvalidInput,
     InvalidRequest,
@@ -110,12 +111,15 @@ async def fork(
     by: str,
     input: Mapping[str, Any] | None,
     version: str | None,
-) -> str:
-    """Make a new task from a prefix of a task's journal; answer its id. See ``Outlast.fork``."""
+    key: str | None,
+) -> tuple[str, bool]:
+    """Make a new task from a prefix of a task's journal; answer its id, and whether an earlier request made
+    it. See ``Outlast.fork``."""
+    who, why = _person(by), _reason(reason)
     row = await _task(app.store, tenant, task)
     # Without the agent's code, the worker that runs it is the first to see whether the input fits.
     spec = app.registry.agents.get((row.agent, version or row.version))
-    text = None
+    plain = text = None
     if input is not None:
         if not isinstance(input, Mapping):
             raise InvalidInput("the input of a fork is an object of its agent's parameters by name")
@@ -127,6 +131,12 @@ async def fork(
         ids.check_name(version, "agent version")
     if before is not None and not before:
         raise InvalidInput("before= is the key of an operation, or None")
+    digest = ""
+    if key is not None:
+        ids.check_key(key, "idempotency key")
+        # As the caller sent it.
+        asked = {"fork": task, "before": before, "input": plain, "version": version, "reason": why}
+        digest = canonical.digest(asked)
     new = clock.new_id(ids.TASK)
     (answer,) = await app.store.fork(
         [
@@ -135,11 +145,13 @@ async def fork(
                 task=task,
                 new=new,
                 before=before,
-                by=_person(by),
-                reason=_reason(reason),
+                by=who,
+                reason=why,
                 input=text,
                 version=version,
                 deadline_us=None if spec is None else spec.deadline_us,
+                key=key,
+                digest=digest,
             )
         ]
     )
@@ -155,7 +167,11 @@ async def fork(
                 " them first, or fork from before them",
                 keys=answer.keys,
             )
-    return new
+        case "conflict":
+            raise IdempotencyConflict(
+                f"idempotency key {key!r} was used for another request, by task {answer.task}"
+            )
+    return answer.task or new, answer.kind == "replayed"
 
 
 # -- versions ----------------------------------------------------------------------------------------------

@@ -317,7 +317,8 @@ class Store(Protocol):
         keys and times; each of them has to have ended. What was recorded as ``lost`` in a race is not, unless
         all is copied: the fork may race again. What lies behind and ever had an intent is kept as
         ``issued`` with the key that was sent, so that the fork does not act twice. Event ``task.submitted``
-        with ``forked_from``; audit rows for both. Idempotent by the new id.
+        with ``forked_from``; audit rows for both. Idempotent by the new id, and by the key, which is claimed
+        and answered as that of a submission.
         """
         ...
 

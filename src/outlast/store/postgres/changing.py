@@ -56,14 +56,17 @@ class Changing(People):
         lanes = await self._lanes_of([(r.tenant, r.task, r.version) for r in requests])
         columns = zip(
             *(
-                (r.tenant, r.task, r.new, r.before, r.by, r.reason, r.input, lane, r.deadline_us)
+                (
+                    r.tenant, r.task, r.new, r.before, r.by, r.reason, r.input, lane, r.deadline_us, r.key,
+                    r.digest,
+                )
                 for r, lane in zip(requests, lanes, strict=True)
             ),
             strict=True,
-        )
+        )  # fmt: skip
         rows = await self._rows(self._people_line, "fork", *columns, now)
         self._hint("queue", "events")
-        return [Forked(kind=kind, keys=tuple(keys)) for kind, keys in rows]
+        return [Forked(kind=kind, keys=tuple(keys), task=task or "") for kind, keys, task in rows]
 
     async def adopt(self, requests: Sequence[Adopt], *, now: int | None = None) -> list[Adopted]:
         """Bind tasks to another version by compare-and-set under the heads' locks; atomic."""

@@ -18,6 +18,7 @@ from outlast.store.records import (
     Loaded,
     OperationRow,
     Submission,
+    Submitted,
 )
 from outlast.store.rows import OperationFilter
 from outlast.testing.store_suite.guards import refuses
@@ -123,6 +124,43 @@ class TestFork:
             "gone": [],
             "come": await scene.rows("operations", ref),
         }
+
+    async def test_a_key_stands_for_the_first_request(self, scene: Scene) -> None:
+        record, other = await scene.submit(), await scene.submit()
+        first = fork_of(scene, record, key="key-of-a-fork", digest="digest-one")
+        assert await scene.store.fork([first], now=scene.now) == [Forked(kind="forked")]
+        made = await scene.task(replace(record, task=first.new))
+        assert (made.key, made.forked_from) == ("key-of-a-fork", record.task)
+        before = await scene.store.dump()
+        repeat = replace(first, new=fork_of(scene, record).new)
+        asked = [
+            first,
+            repeat,
+            # Whatever it is about now: a key that is known is answered before anything else is looked at.
+            replace(repeat, before="nothing"),
+            replace(repeat, digest="digest-two"),
+            replace(repeat, key=other.key, digest="digest-two"),
+            replace(repeat, key=other.key, digest=other.request_digest),
+        ]
+        assert await scene.store.fork(asked, now=scene.now) == [
+            Forked(kind="forked"),
+            Forked(kind="replayed", task=first.new),
+            Forked(kind="replayed", task=first.new),
+            Forked(kind="conflict", task=first.new),
+            Forked(kind="conflict", task=other.task),
+            Forked(kind="replayed", task=other.task),
+        ]
+        submission = scene.submission(key=first.key, request_digest="digest-three")
+        assert await scene.store.submit([submission]) == [Submitted(kind="conflict", task=first.new)]
+        assert changed(before, await scene.store.dump()) == {}
+        foreign = await scene.submit(tenant="tenant-blue")
+        theirs = fork_of(scene, foreign, key=first.key, digest="digest-two")
+        twins = [fork_of(scene, record, key="key-two", digest="d") for _ in range(2)]
+        assert await scene.store.fork([theirs, *twins], now=scene.now) == [
+            Forked(kind="forked"),
+            Forked(kind="forked"),
+            Forked(kind="replayed", task=twins[0].new),
+        ]
 
     async def test_copies_operations_as_they_stand(self, scene: Scene) -> None:
         record = await scene.submit()

@@ -16,8 +16,8 @@ select kind, state, round
 
 -- Make tasks from prefixes of journals.
 -- name: fork
-select kind, keys
-  from outlast.fork($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
+select kind, keys, made
+  from outlast.fork($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
 
 -- Bind tasks to another version.
 -- name: adopt

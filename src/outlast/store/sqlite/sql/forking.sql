@@ -32,11 +32,11 @@ where tenant = :tenant and task = :task and (:before is null or position < :befo
     )
 order by position, key;
 
--- Copy what a task was asked for.
+-- Copy what a task was asked for, under the key of the fork.
 -- name: fork_input
-insert into inputs (tenant, task, request_digest, agent, version_asked, pool, priority, input, user_name, announce,
+insert into inputs (tenant, task, key, request_digest, agent, version_asked, pool, priority, input, user_name, announce,
     submitted_at, depth, budget, forked_from)
-select tenant, :new, :digest, agent, :version, pool, priority, coalesce(:input, input), user_name, announce,
+select tenant, :new, :key, :digest, agent, :version, pool, priority, coalesce(:input, input), user_name, announce,
     :now, depth, budget, :task
 from inputs
 where tenant = :tenant and task = :task
