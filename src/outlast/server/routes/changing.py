@@ -183,17 +183,23 @@ async def list_versions(asked: Around) -> Response:
 async def adopt_task(body: NewAdoption, asked: Operating, task: TaskId) -> Response:
     """Run a version's code against a task's journal, and bind the task to it if it fits.
 
-    Nothing is sent, and with `dry_run` nothing is written. The service needs the agent's code: it serves the
-    app that has that version.
+    Where calls may have acted that the code does not ask for, they are named, and the task is bound only with
+    `leave_effects`: under another key the code would make them once more. Nothing is sent, and with `dry_run`
+    nothing is written. The service needs the agent's code: it serves the app that has that version.
     """
     tenant, versions = asked.caller.tenant, asked.app.versions
     if body.dry_run:
         found = await versions.rehearse(task, version=body.version, tenant=tenant)
     else:
         found = await versions.adopt(
-            task, version=body.version, reason=body.reason, by=asked.caller.name, tenant=tenant
+            task,
+            version=body.version,
+            leave_effects=body.leave_effects,
+            reason=body.reason,
+            by=asked.caller.name,
+            tenant=tenant,
         )
-    return answer(adoption_body(found, adopted=found.fits and not body.dry_run))
+    return answer(adoption_body(found))
 
 
 @router.post(
