@@ -265,8 +265,9 @@ class Outlast:
         return self._store
 
     async def open(self, *, migrate: bool = False) -> None:
-        """Connect. migrate: bring the schema up to date first (for development; use ``outlast migrate`` in
-        production).
+        """Connect; an app that was closed can be opened again, in another event loop too.
+
+        migrate: bring the schema up to date first (for development; use ``outlast migrate`` in production).
 
         Raises StoreUnavailable, SchemaOutdated, SchemaTooNew. Idempotent.
         """
@@ -280,7 +281,7 @@ class Outlast:
         self._submitter = Submitter(self.store)
 
     async def close(self) -> None:
-        """Release everything. Idempotent."""
+        """Release everything; what was in a database in memory is gone then. Idempotent."""
         if self._tail is not None:
             await self._tail.close()
         self._opened = False
@@ -576,6 +577,7 @@ class Outlast:
         by: str = "app",
         input: Mapping[str, Any] | None = None,
         version: str | None = None,
+        key: str | None = None,
         tenant: str = DEFAULT_TENANT,
     ) -> TaskHandle:
         """Make a new task from a prefix of a task's journal.
@@ -583,11 +585,12 @@ class Outlast:
         before: key of the operation from which on the fork goes its own way; None copies all that has ended.
         input: another input for it. version: another version of its agent. Calls that the task has made
         behind that point are taken over with the keys that were sent, as unknown: evidence says what they
-        have done, and the fork does not act twice. Raises TaskNotFound, OperationNotFound, UnsettledPrefix.
-        Atomic; audited.
+        have done, and the fork does not act twice. key: asked again with the same one, the first fork is
+        answered, as by ``submit``; without one each call makes another. Raises TaskNotFound,
+        OperationNotFound, UnsettledPrefix, IdempotencyConflict. Atomic; audited.
         """
-        new = await changing.fork(self, tenant, task, before, reason, by, input, version)
-        return TaskHandle(self, tenant, new, replayed=False)
+        new, replayed = await changing.fork(self, tenant, task, before, reason, by, input, version, key)
+        return TaskHandle(self, tenant, new, replayed=replayed)
 
     async def wake(self, task: str, *, reason: str, by: str = "app", tenant: str = DEFAULT_TENANT) -> bool:
         """Let a task that waits for an operator try again; answers whether it waited so. Audited."""

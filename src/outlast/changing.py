@@ -6,7 +6,7 @@ Everything here is decided by compare-and-set on what is recorded, and kept with
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol
 
@@ -19,6 +19,7 @@ from outlast.engine.run import CallbackPlace
 from outlast.errors import (
     AcceptanceConflict,
     EffectsUndone,
+    IdempotencyConflict,
     InboxFull,
     InvalidInput,
     InvalidRequest,
@@ -110,12 +111,15 @@ async def fork(
     by: str,
     input: Mapping[str, Any] | None,
     version: str | None,
-) -> str:
-    """Make a new task from a prefix of a task's journal; answer its id. See ``Outlast.fork``."""
+    key: str | None,
+) -> tuple[str, bool]:
+    """Make a new task from a prefix of a task's journal; answer its id, and whether an earlier request made
+    it. See ``Outlast.fork``."""
+    who, why = _person(by), _reason(reason)
     row = await _task(app.store, tenant, task)
     # Without the agent's code, the worker that runs it is the first to see whether the input fits.
     spec = app.registry.agents.get((row.agent, version or row.version))
-    text = None
+    plain = text = None
     if input is not None:
         if not isinstance(input, Mapping):
             raise InvalidInput("the input of a fork is an object of its agent's parameters by name")
@@ -127,6 +131,12 @@ async def fork(
         ids.check_name(version, "agent version")
     if before is not None and not before:
         raise InvalidInput("before= is the key of an operation, or None")
+    digest = ""
+    if key is not None:
+        ids.check_key(key, "idempotency key")
+        # As the caller sent it.
+        asked = {"fork": task, "before": before, "input": plain, "version": version, "reason": why}
+        digest = canonical.digest(asked)
     new = clock.new_id(ids.TASK)
     (answer,) = await app.store.fork(
         [
@@ -135,11 +145,13 @@ async def fork(
                 task=task,
                 new=new,
                 before=before,
-                by=_person(by),
-                reason=_reason(reason),
+                by=who,
+                reason=why,
                 input=text,
                 version=version,
                 deadline_us=None if spec is None else spec.deadline_us,
+                key=key,
+                digest=digest,
             )
         ]
     )
@@ -155,7 +167,11 @@ async def fork(
                 " them first, or fork from before them",
                 keys=answer.keys,
             )
-    return new
+        case "conflict":
+            raise IdempotencyConflict(
+                f"idempotency key {key!r} was used for another request, by task {answer.task}"
+            )
+    return answer.task or new, answer.kind == "replayed"
 
 
 # -- versions ----------------------------------------------------------------------------------------------
@@ -181,8 +197,9 @@ class Rehearsal:
     version: the code's. fits: whether it can take the journal over. met: operations that the journal
     answered. differences: where the code asks for other ones than the journal holds. left_over: keys of those
     that it was past and did not ask for. not_reached: keys of those behind the place where it goes on, which
-    it may ask for yet, or never. goes_on_at: keys of what it would do next. ended: it came to its end.
-    failed: what it raised by itself.
+    it may ask for yet, or never. effects_left: among all that it did not ask for, the calls that may have
+    acted outside. goes_on_at: keys of what it would do next. ended: it came to its end. failed: what it
+    raised by itself. adopted: the task is bound to this version now.
     """
 
     task: str
@@ -193,9 +210,11 @@ class Rehearsal:
     differences: tuple[str, ...]
     left_over: tuple[str, ...]
     not_reached: tuple[str, ...]
+    effects_left: tuple[str, ...]
     goes_on_at: tuple[str, ...]
     ended: bool
     failed: str | None
+    adopted: bool = False
 
 
 class Versions:
@@ -234,21 +253,24 @@ class Versions:
         task: str,
         *,
         version: str | None = None,
+        leave_effects: bool = False,
         reason: str,
         by: str,
         tenant: str = DEFAULT_TENANT,
     ) -> Rehearsal:
         """Rehearse a version's code against a task's journal, and bind the task to it if it fits.
 
-        Answers the rehearsal; the task is bound only where ``fits`` says so. Raises as ``rehearse`` does, and
-        VersionInUse when a worker runs it, or it went on since it was read. Compare-and-set.
+        leave_effects: bind it although there are ``effects_left``: somebody has looked whether the code makes
+        them once more. Answers the rehearsal, which says with ``adopted`` whether the task was bound. Raises
+        as ``rehearse`` does, and VersionInUse when a worker runs it, or it went on since it was read.
+        Compare-and-set.
         """
         who, why = _person(by), _reason(reason)
         row = await _task(self._app.store, tenant, task)
         if row.state == "running":
             raise _in_use(row)
         rehearsal, spec = await self._rehearse(row, version)
-        if not rehearsal.fits:
+        if not rehearsal.fits or (rehearsal.effects_left and not leave_effects):
             return rehearsal
         (answer,) = await self._app.store.adopt(
             [
@@ -273,7 +295,7 @@ class Versions:
                 raise _in_use(row)
             case "moved":
                 raise VersionInUse(f"task {task} went on since it was looked at; try again")
-        return rehearsal
+        return replace(rehearsal, adopted=True)
 
     async def _rehearse(self, row: TaskRow, version: str | None) -> tuple[Rehearsal, AgentSpec]:
         if row.ended_at is not None:
@@ -305,6 +327,7 @@ class Versions:
                 differences=found.differences,
                 left_over=found.left_over,
                 not_reached=found.not_reached,
+                effects_left=found.effects_left,
                 goes_on_at=found.goes_on_at,
                 ended=found.ended,
                 failed=found.failed,

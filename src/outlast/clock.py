@@ -82,6 +82,15 @@ def unix_us() -> int:
     return seams().unix_us()
 
 
+def ahead_us(asked_at: int, now: int, heard_at: int) -> int:
+    """Say by how much this machine's wall clock is ahead of another one; only what is sure.
+
+    asked_at, heard_at: ``unix_us`` before the other clock was asked, and when it had answered ``now``;
+    microseconds. Negative when it is behind; 0 when the question took as long as they may differ.
+    """
+    return max(0, asked_at - now) + min(0, heard_at - now)
+
+
 def uniform() -> float:
     """A random number in [0, 1)."""
     return seams().random_bits(53) / (1 << 53)

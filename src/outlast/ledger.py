@@ -284,17 +284,27 @@ class Operations:
         return OtherSide(tool=tool, verdict=verdict, seen=len(keys), unadmitted=tuple(strangers), detail="")
 
     async def _admitted(self, tenant: str, key: Any) -> bool:
-        """Whether a key of the other side's is of an operation that had an intent."""
+        """Whether a key of the other side's is of an operation that had an intent, or a part of such a key.
+
+        What a fork took over it sends under the key of the task that made the call first, not under its own.
+        """
         try:
-            task, own = ids.split_operation_id(key if isinstance(key, str) else "")
-            ids.check_operation_key(own)
+            task, own = ids.split_operation_id(ids.check_key(key, "key"))
         except InvalidKey:
             # Not one of ours.
             return False
-        rows = await self._app.store.list_operations(
-            OperationFilter(tenant=tenant, task=task, key=own, limit=1)
-        )
-        return bool(rows) and rows[0].attempt > 0
+        parts = own.split(".")
+        for count in range(len(parts), 0, -1):
+            try:
+                of = ids.check_operation_key(".".join(parts[:count]))
+            except InvalidKey:
+                continue
+            rows = await self._app.store.list_operations(
+                OperationFilter(tenant=tenant, task=task, key=of, limit=1)
+            )
+            if rows and rows[0].attempt > 0 and rows[0].idempotency_key in (None, f"{task}:{of}"):
+                return True
+        return False
 
 
 class Pauses:

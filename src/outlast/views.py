@@ -190,7 +190,7 @@ class OperationView:
             deadline_at=instant(row.deadline_at),
             due_at=instant(row.due_at),
             ended_at=instant(row.ended_at),
-            idempotency_key=row.idempotency_key or ids.operation_id(row.task, row.key),
+            idempotency_key=ids.sent_key(row.task, row.key, row.idempotency_key),
             usage=_value(row.usage),
         )
 

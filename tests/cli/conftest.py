@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,11 +32,12 @@ def shell(folder: Path, database_url: str) -> Shell:
 
 
 @pytest.fixture
-def terminal(shell: Shell) -> Terminal:
+def terminal(shell: Shell) -> Iterator[Terminal]:
     """The same, with commands run in this process."""
     made = Terminal(shell.folder)
     made.env = shell.env
-    return made
+    yield made
+    made.forget()
 
 
 @pytest.fixture

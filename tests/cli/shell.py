@@ -152,7 +152,10 @@ class Shell:
 
 
 class Terminal(Shell):
-    """Run commands in this process, which is quicker; ``start`` still makes real ones."""
+    """Run commands in this process, which is quicker; ``start`` still makes real ones.
+
+    An app that was loaded stays loaded: each command opens it and closes it again.
+    """
 
     def run(self, *arguments: str, given: str | None = None) -> Ended:
         """Run a command to its end."""
@@ -162,12 +165,16 @@ class Terminal(Shell):
             done = CliRunner().invoke(app, list(arguments), input=given, env=self.env, prog_name="outlast")
         finally:
             os.chdir(before)
-            # The next test's app is another one.
-            sys.modules.pop("app", None)
-            if str(self.folder) in sys.path:
-                sys.path.remove(str(self.folder))
         assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
         return Ended(code=done.exit_code, out=done.stdout, err=done.stderr)
+
+    def forget(self) -> None:
+        """Forget what was loaded from the folder: the next test's app is another one of the same name."""
+        for name, module in list(sys.modules.items()):
+            if str(getattr(module, "__file__", None)).startswith(f"{self.folder}{os.sep}"):
+                del sys.modules[name]
+        if str(self.folder) in sys.path:
+            sys.path.remove(str(self.folder))
 
 
 class Running:

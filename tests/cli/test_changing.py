@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
 import pytest
@@ -146,8 +145,6 @@ def test_tasks_are_counted_by_version_and_adopted_by_another(terminal: Terminal)
     with terminal.start("worker", "before_deploy:app") as running:
         running.log("worker started")
         for word in ("a", "b"):
-            # In a shell every command is a process of its own, and loads the app anew.
-            sys.modules.pop("before_deploy", None)
             made = terminal.run(
                 "tasks",
                 "submit",
@@ -171,13 +168,11 @@ def test_tasks_are_counted_by_version_and_adopted_by_another(terminal: Terminal)
     )
     assert (dry.code, dry.json["adopted"], dry.json["refused"]) == (0, [], {})
     assert [each["goes_on_at"] for each in dry.json["rehearsals"]] == [["go#1"], ["go#1"]]
-    sys.modules.pop("after_deploy", None)
     differs = terminal.run("versions", "adopt", "after_deploy:app", tasks[0], *WHY)
     assert differs.code == 4
     assert "does not fit" in differs.out
     assert "shout#1" in differs.out
     assert terminal.run("versions", "list", "--json").json["items"] == [row]
-    sys.modules.pop("after_deploy", None)
     done = terminal.run("versions", "adopt", "after_deploy:app", *every, "--version", "2", *WHY, "--json")
     assert (done.code, sorted(done.json["adopted"])) == (0, sorted(tasks))
     with terminal.start("worker", "after_deploy:app") as running:
@@ -186,7 +181,6 @@ def test_tasks_are_counted_by_version_and_adopted_by_another(terminal: Terminal)
             assert terminal.run("tasks", "signal", task, "go", "--data", '"on"').code == 0
             assert terminal.run("tasks", "watch", task).code == 0
     assert terminal.run("tasks", "show", tasks[0], "--json").json["task"]["result"] == "on!"
-    sys.modules.pop("after_deploy", None)
     ended = terminal.run("versions", "adopt", "after_deploy:app", tasks[0], *WHY, "--json")
     assert (ended.code, ended.error["code"]) == (4, "task_ended")
 

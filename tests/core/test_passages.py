@@ -70,3 +70,8 @@ def test_a_request_that_names_its_key_keeps_it() -> None:
     notes = [passed("a", key="op.reserve"), passed("b"), passed("c", key="op")]
     assert keys_of("op", notes) == {A: "op.reserve", B: "op", C: "op"}
     assert keys_of("op", [passed("c", key="op"), passed("b")]) == {C: "op", B: key(B)}
+
+
+def test_a_key_of_another_operation_is_of_no_account() -> None:
+    notes = [passed("a", key="other"), passed("b", key="opposite"), passed("c", key="op.x")]
+    assert keys_of("op", notes) == {A: "op", B: key(B), C: "op.x"}

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
+import pytest
 from tests.engine.house import House
 
-from outlast import TaskContext
+from outlast import Outlast, TaskContext
+from outlast.errors import StoreUnavailable
 
 
 async def test_a_closed_app_leaves_no_asyncio_task_behind(house: House) -> None:
@@ -40,3 +43,33 @@ async def test_a_closed_app_leaves_no_asyncio_task_behind(house: House) -> None:
         await asyncio.sleep(0)
     left = asyncio.all_tasks() - before - {asyncio.current_task()}
     assert {task.get_coro() for task in left} == set()
+
+
+def test_what_was_closed_is_opened_again_in_another_loop_too(
+    store_kind: str, request: pytest.FixtureRequest
+) -> None:
+    """As a script does that keeps its app, or a test that runs loops of its own."""
+    fixture = {"sqlite-file": "sqlite_url", "postgres": "postgres_url"}[store_kind]
+    app = Outlast("tests", database_url=str(request.getfixturevalue(fixture)))
+
+    @app.agent
+    async def quick(task: TaskContext, number: int) -> int:
+        return number
+
+    async def use(number: int) -> Any:
+        for again in range(2):
+            await app.open(migrate=True)
+            async with app:
+                worker = app.worker()
+                running = asyncio.create_task(worker.run())
+                handles = await asyncio.gather(*(app.submit(quick, {"number": number}) for _ in range(20)))
+                # More at once than there are connections to read with.
+                await asyncio.gather(*(handle.get() for handle in handles))
+                assert {await handle.result(timeout=20) for handle in handles} == {number}, again
+                worker.stop()
+                await running
+            with pytest.raises(StoreUnavailable):
+                await app.get(handles[0].id)
+
+    for number in range(2):
+        asyncio.run(use(number))

@@ -80,6 +80,24 @@ async def test_what_the_ledger_never_admitted_is_named(house: House, recorder: R
     assert sorted(found.unadmitted) == sorted([*strangers, f"{held.id}:create#1"])
 
 
+async def test_parts_of_a_key_and_what_a_fork_sent_are_admitted(house: House, recorder: Recorder) -> None:
+    files = register(house, recorder)
+    view = await house.run(files)
+    await post(recorder, f"{view.id}:create#1.second")
+    await post(recorder, f"{view.id}:create#1.second.third")
+    fork = await house.app.fork(view.id, before="create#1", reason="again", by="kim")
+    await house.waits(fork, "reconciliation")
+    operation = f"{fork.id}:create#1"
+    await house.app.operations.settle(operation, "send_again", reason="r", by="kim", forced=True)
+    assert (await house.ended(fork)).state == "succeeded"
+    # The fork has an intent, under the key of the first task: nothing of it went out under its own.
+    strangers = [f"{view.id}:create#2.second", operation]
+    for key in strangers:
+        await post(recorder, key)
+    found = await house.app.operations.sweep_other_side("create", since=SINCE)
+    assert (found.seen, sorted(found.unadmitted)) == (5, sorted(strangers))
+
+
 async def test_another_tenants_effects_are_not_this_ones(house: House, recorder: Recorder) -> None:
     files = register(house, recorder)
     view = await house.run(files)

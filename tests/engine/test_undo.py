@@ -10,6 +10,7 @@ from tests.engine.house import PATIENCE_S, House
 
 from outlast import Ask, Backoff, Deny, Outlast, Rejected, TaskContext, ToolCall, Uncertain
 from outlast.errors import ConfigurationError, EffectsUndone
+from outlast.store.records import ClaimRequest, Serves, SessionRenewal, SweepRequest
 from outlast.testing.recorder import Recorder
 
 QUICK = Backoff(base_s=0.01, max_s=0.02, jitter_s=0.0, attempts=3)
@@ -489,6 +490,101 @@ async def test_a_deadline_puts_what_is_not_undone_before_people(house: House) ->
     assert place is not None
     assert place.ask_at is None
     assert desk.log == ["put a"]
+    assert await house.violations() == []
+
+
+async def test_a_deadline_finds_a_task_that_waits_awake(house: House) -> None:
+    desk = Desk(house)
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        await task.call(desk.put, "a")
+        await task.wait("never")
+
+    handle = await house.app.submit(agent, deadline=2.5)
+    house.start(grace_s=1.0)
+    await house.waits(handle, "signal")
+    view = await house.ended(handle)
+    assert view.error is not None
+    assert (view.state, view.error["code"]) == ("failed", "deadline_exceeded")
+    assert said(view) == {"state": "incomplete", "undone": [], "left": ["put#1"]}
+    place = await house.place(f"{view.id}:put#1/undo")
+    assert place is not None
+    assert place.ask_at is None
+    assert desk.log == ["put a"]
+    # It gave its slot back, and was woken once.
+    kinds = [event.kind for event in await house.events(handle)]
+    assert (kinds.count("task.waiting"), kinds.count("attempt.started")) == (1, 2)
+    assert await house.violations() == []
+
+
+async def test_a_deadline_finds_an_undo_that_waits_awake(house: House) -> None:
+    desk = Desk(house, undo={"approval": lambda what: Ask("really?")})
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> None:
+        await task.call(desk.put, "a")
+        await task.wait("never")
+
+    handle = await house.app.submit(agent, deadline=3)
+    house.start(grace_s=1.0)
+    await house.waits(handle, "signal")
+    await handle.cancel("a duplicate", by="kim", undo=True)
+    await house.waits(handle, "approval")
+    view = await house.ended(handle)
+    assert (view.state, said(view)["left"]) == ("cancelled", ["put#1"])
+    assert await house.place(f"{view.id}:put#1/undo") is not None
+    assert desk.log == ["put a"]
+    assert await house.violations() == []
+
+
+async def test_an_attempt_that_would_come_after_the_deadline_is_not_waited_for(house: House) -> None:
+    desk = Desk(house)
+
+    @house.app.agent(on_failure="undo", retry=Backoff(base_s=3600, max_s=3600, jitter_s=0, attempts=5))
+    async def agent(task: TaskContext) -> None:
+        await task.call(desk.put, "a")
+        raise LookupError("no luck")
+
+    handle = await house.app.submit(agent, deadline="1h")
+    house.start()
+    view = await house.ended(handle)
+    assert view.error is not None
+    assert (view.error["code"], said(view)["state"]) == ("agent_error", "complete")
+    assert desk.log == ["put a", "take a 1"]
+    assert await house.violations() == []
+
+
+@pytest.mark.parametrize("how", ["parked", "expired"])
+async def test_what_ended_without_a_worker_is_undone_once_it_is_tried_again(house: House, how: str) -> None:
+    desk = Desk(house)
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        await task.call(desk.put, "a")
+        await task.wait("never")
+
+    handle = await house.app.submit(agent, deadline=None if how == "parked" else 30)
+    house.start()
+    await house.waits(handle, "signal")
+    await house.stop()
+    await handle.signal("another")
+    if how == "parked":
+        # A worker that dies at once.
+        await house.store.renew(SessionRenewal(session="sess-dying", name="dying", ttl_us=1_000_000))
+        serves = (Serves(agent="agent", version="1"),)
+        claim = ClaimRequest(session="sess-dying", pools=("default",), serves=serves, limit=1)
+        assert [one.task for one in (await house.store.claim(claim)).claims] == [handle.id]
+    later = (await house.store.health()).now + 60_000_000
+    swept = await house.store.sweep(SweepRequest(limit=10, max_deaths=1, grace_us=0), now=later)
+    assert [one.task for one in (swept.parked if how == "parked" else swept.expired)] == [handle.id]
+    ended = await handle.get()
+    assert (ended.state, "compensation" in (ended.error or {})) == ("failed", False)
+    await house.app.retry(handle.id, reason="to undo it", by="kim", deadline="1h")
+    await handle.cancel("it is not wanted any more", by="kim", undo=True)
+    house.start()
+    view = await house.ended(handle)
+    assert (view.state, said(view)["undone"], desk.log) == ("cancelled", ["put#1"], ["put a", "take a 1"])
     assert await house.violations() == []
 
 

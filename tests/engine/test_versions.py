@@ -9,10 +9,19 @@ from typing import Any
 import pytest
 from tests.engine.house import House
 
-from outlast import Outlast, TaskContext, ToolCall
+from outlast import Outlast, TaskContext, ToolCall, Uncertain
 from outlast.app import TaskHandle
 from outlast.changing import Rehearsal
-from outlast.errors import AgentNotFound, InvalidKey, Rejected, TaskEnded, TaskNotFound, VersionInUse
+from outlast.core.retry import Backoff
+from outlast.errors import (
+    AgentNotFound,
+    InvalidKey,
+    OperationError,
+    Rejected,
+    TaskEnded,
+    TaskNotFound,
+    VersionInUse,
+)
 
 Agent = Callable[..., Any]
 
@@ -368,6 +377,75 @@ async def test_a_declined_call_is_answered_as_it_was(house: House) -> None:
 
 
 # -- adoption ----------------------------------------------------------------------------------------------
+
+
+async def filing_task(house: House, effect: str, state: str) -> TaskHandle:
+    """Have a task that has filed something and waits."""
+
+    @house.app.tool(name="file", effect=effect, timeout=5, retry=Backoff(base_s=0.01, attempts=1))  # type: ignore[arg-type]
+    async def file(call: ToolCall) -> str:
+        if state == "unknown":
+            raise Uncertain("nobody knows")
+        if state == "failed":
+            raise Rejected("no")
+        return "filed"
+
+    async def files(task: TaskContext) -> Any:
+        try:
+            await task.call(file)
+        except OperationError:
+            pass
+        return await task.wait("go")
+
+    reason = "reconciliation" if state == "unknown" else "signal"
+    return await standing(house, files, reason)
+
+
+def renaming(house: House, name: str | None = "other") -> Outlast:
+    """Make a deploy whose code does the same under another name, or under the same for None."""
+    named = {} if name is None else {"key": name}
+
+    async def files(task: TaskContext) -> Any:
+        await task.call(file, **named)
+        return await task.wait("go")
+
+    other = app_with(house, files, "2")
+    file = other.tool(name="file", effect="manual")(_file)
+    return other
+
+
+async def _file(call: ToolCall) -> str:
+    raise AssertionError("nothing is sent in a rehearsal")
+
+
+@pytest.mark.parametrize("state", ["succeeded", "unknown"])
+async def test_effects_that_the_code_does_not_ask_for_are_left_only_by_who_says_so(
+    house: House, state: str
+) -> None:
+    handle = await filing_task(house, "manual", state)
+    other = renaming(house)
+    before = await house.store.dump()
+    found = await adopted(other, handle)
+    assert (found.fits, found.adopted, found.effects_left) == (True, False, ("file#1",))
+    assert (found.goes_on_at, found.differences) == (("other",), ())
+    assert await house.store.dump() == before
+    found = await adopted(other, handle, leave_effects=True)
+    assert (found.adopted, found.effects_left) == (True, ("file#1",))
+    assert (await handle.get()).version == "2"
+
+
+@pytest.mark.parametrize(("effect", "state"), [("read", "succeeded"), ("manual", "failed")])
+async def test_what_has_left_nothing_outside_is_in_nobodys_way(house: House, effect: str, state: str) -> None:
+    handle = await filing_task(house, effect, state)
+    found = await adopted(renaming(house), handle)
+    assert (found.adopted, found.effects_left, found.not_reached) == (True, (), ("file#1",))
+
+
+@pytest.mark.parametrize("state", ["succeeded", "unknown"])
+async def test_an_effect_that_the_code_asks_for_is_in_nobodys_way(house: House, state: str) -> None:
+    handle = await filing_task(house, "manual", state)
+    found = await adopted(renaming(house, None), handle)
+    assert (found.adopted, found.effects_left) == (True, ())
 
 
 async def test_a_task_goes_on_under_the_version_that_adopts_it(house: House) -> None:

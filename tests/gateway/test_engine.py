@@ -178,6 +178,43 @@ async def test_a_tool_that_needs_a_gateway_has_to_be_told_of_one(desk: Desk) -> 
         app.worker()
 
 
+# ── forks ────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("way", ["http", "in a sandbox", "in a sandbox that names its key"])
+async def test_a_call_that_a_fork_took_over_goes_through_under_the_first_key(
+    house: House, desk: Desk, way: str
+) -> None:
+    place = f"http://{HOST}:{desk.recorder.port}"
+
+    async def create(call: ToolCall, invoice: str) -> list[str]:
+        made = []
+        for number in (1, 2):
+            ticket = {"invoice": f"{invoice}-{number}", "amount": "1.00"}
+            if way == "http":
+                reply = await call.http.post(f"{place}/tickets", json=ticket, part=f"part-{number}")
+            else:
+                headers = {"Outlast-Token": call.gateway_token([place])}
+                if "names" in way:
+                    headers["Idempotency-Key"] = f'"{call.idempotency_key}.{number}"'
+                reply = await desk.client.post(desk.tickets, json=ticket, headers=headers)
+            made.append(str(reply.json()["id"]))
+        return made
+
+    files = register(house, desk, body=create, effect="idempotent", gateway=way == "http")
+    view = await house.run(files)
+    first = [call.key for call in await desk.recorder.log()]
+    assert len(set(first)) == 2
+    assert all(str(key).startswith(f"{view.id}:create#1") for key in first)
+    fork = await house.app.fork(view.id, before="create#1", reason="another way", by="kim")
+    assert (await house.ended(fork)).result == view.result, "the other side knows what it has made"
+    # A fork of the fork, whose notes are of three tasks.
+    again = await house.app.fork(fork.id, before="create#1", reason="once more", by="kim")
+    assert (await house.ended(again)).result == view.result
+    assert [call.key for call in await desk.recorder.log()] == first * 3
+    assert len(await desk.recorder.tickets()) == 2
+
+
 # ── workers that are lost ────────────────────────────────────────────────────────────────────────
 
 

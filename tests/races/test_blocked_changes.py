@@ -8,6 +8,7 @@ task holds a session.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -158,6 +159,34 @@ async def _(place: Place) -> None:
         await other.commit()
         assert await ended(twin) == [Forked(kind="forked")]
     assert [row["task"] for row in (await scene.store.dump())["queue"]].count(asked.new) == 1
+
+
+@blocked("fork", "key", "changed")
+async def _(place: Place) -> None:
+    """A twin under the same key commits first: this one is its replay, or in conflict with it."""
+    scene = place.scene
+    for digest, kind in (("digest-one", "replayed"), ("digest-two", "conflict")):
+        key = {"key": f"key-{kind}", "digest": "digest-one"}
+        first, second = [fork_of(scene, await scene.submit(), **key) for _ in range(2)]
+        async with rival(place.url) as other:
+            await (await people(other)).fork([first], now=scene.now)
+            twin = start(scene.store.fork([replace(second, digest=digest)], now=scene.now))
+            assert await other.see_blocked(twin)
+            await other.commit()
+            assert await ended(twin) == [Forked(kind=kind, task=first.new)]
+
+
+@blocked("fork", "key", "held")
+async def _(place: Place) -> None:
+    """A twin under the same key rolls back: the key is free."""
+    scene = place.scene
+    first, second = [fork_of(scene, await scene.submit(), key="key-one", digest="d") for _ in range(2)]
+    async with rival(place.url) as other:
+        await (await people(other)).fork([first], now=scene.now)
+        twin = start(scene.store.fork([second], now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.rollback()
+        assert await ended(twin) == [Forked(kind="forked")]
 
 
 @blocked("fork", "head", "held")

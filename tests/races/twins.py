@@ -96,6 +96,8 @@ UNFENCED = {
     "read_business_key": "reads",
     "read_audit": "reads",
     "list_versions": "reads",
+    "list_sessions": "reads",
+    "count_unknown": "reads",
     "read_acceptances": "reads",
     "read_outside": "reads",
     "read_inbox": "reads",

@@ -87,6 +87,31 @@ class TestForks:
         assert answer.headers["location"] == f"/v1/tasks/{made['id']}"
         assert (await desk.app.wait(made["id"], timeout=PATIENCE_S)).result == 8
 
+    async def test_a_repeat_under_a_key_is_the_first_fork(self, desk: Desk) -> None:
+        task = await desk.ended("echo", value=7)
+        url, keyed = f"/v1/tasks/{task}/fork", {"Idempotency-Key": '"once"'}
+        answers = await asyncio.gather(
+            *(desk.client.post(url, json={"input": {"value": 8}, **WHY}, headers=keyed) for _ in range(5))
+        )
+        assert {answer.status_code for answer in answers} == {202}
+        assert len({answer.json()["id"] for answer in answers}) == 1
+        replayed = [answer.headers.get("idempotent-replayed") for answer in answers]
+        assert sorted(replayed, key=str) == [None, *["true"] * 4]
+        other = await desk.client.post(url, json={"input": {"value": 9}, **WHY}, headers=keyed)
+        assert (other.status_code, other.json()["code"]) == (422, "idempotency_conflict")
+        # The tenant's keys are one space, whatever they stand for.
+        new = {"agent": "echo", "input": {"value": 8}}
+        submitted = await desk.client.post("/v1/tasks", json=new, headers=keyed)
+        assert submitted.json()["code"] == "idempotency_conflict"
+        await desk.client.post("/v1/tasks", json=new, headers={"Idempotency-Key": "other"})
+        again = await desk.client.post(url, json=WHY, headers={"Idempotency-Key": "other"})
+        assert again.json()["code"] == "idempotency_conflict"
+        broken = await desk.client.post(url, json=WHY, headers={"Idempotency-Key": ""})
+        assert (broken.status_code, broken.json()["code"]) == (422, "invalid_key")
+        # Without a key each request makes one.
+        more = [(await post(desk, f"tasks/{task}/fork", **WHY)).json()["id"] for _ in range(2)]
+        assert len({*more, answers[0].json()["id"]}) == 3
+
     async def test_a_prefix_that_is_not_settled_names_what_is_open(self, desk: Desk) -> None:
         operation = await desk.unknown()
         task = operation.partition(":")[0]

@@ -78,6 +78,9 @@ async def fork_task(
         typer.Option("--input", "-i", help="Another input, as a JSON object; - reads it from stdin."),
     ] = None,
     version: Annotated[str | None, typer.Option(help="Another version of its agent.")] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency key: the same key and request is one fork.")
+    ] = None,
     by: By = None,
     wait: Wait = False,
     tenant: options.Tenant = "default",
@@ -101,6 +104,7 @@ async def fork_task(
             by=by or options.whoami(),
             input=given,
             version=version,
+            key=key,
             tenant=tenant,
         )
         view = await (outlast.wait(handle.id, tenant=tenant) if wait else handle.get())

@@ -10,6 +10,7 @@ import outlast
 from outlast.cli import (
     approvals,
     changing,
+    check,
     control,
     demo,
     dev,
@@ -49,7 +50,7 @@ def _main(
     """Run AI-agent tasks that outlive their process."""
 
 
-for each in (dev.dev, demo.demo, serve.serve, worker.worker, gateway.gateway, migrate.migrate):
+for each in (dev.dev, demo.demo, serve.serve, worker.worker, gateway.gateway, migrate.migrate, check.check):
     app.command()(each)
 app.add_typer(drill.app, name="drill")
 app.add_typer(changing.app, name="tasks")

@@ -79,6 +79,9 @@ async def adopt(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be, and change nothing.")
     ] = False,
+    leave_effects: Annotated[
+        bool, typer.Option("--leave-effects", help="Adopt also where effects are left over; look first.")
+    ] = False,
     by: Annotated[str | None, typer.Option(help="Who wants it; you by default.")] = None,
     tenant: options.Tenant = "default",
     database_url: options.DatabaseUrl = None,
@@ -86,8 +89,9 @@ async def adopt(
 ) -> int:
     """Run your app's code against tasks' journals, and bind the tasks that it fits to its version.
 
-    Nothing is sent. A task that the code does not fit stays as it is, and so does one that runs: then the
-    command ends with 4. Name tasks, or take all of an agent and a version.
+    Nothing is sent. A task that the code does not fit stays as it is, and so does one that runs, and one with
+    effects that the code does not ask for, unless you say --leave-effects: then the command ends with 4. Name
+    tasks, or take all of an agent and a version.
 
     Example: outlast versions adopt app:app --agent reimburse --from 3 --dry-run
     """
@@ -113,6 +117,7 @@ async def adopt(
                             await outlast.versions.adopt(
                                 task,
                                 version=version,
+                                leave_effects=leave_effects,
                                 reason=reason,
                                 by=by or options.whoami(),
                                 tenant=tenant,
@@ -122,12 +127,13 @@ async def adopt(
                     if len(named) == 1:
                         raise
                     refused[task] = str(error)
-    adopted = [] if dry_run else [each.task for each in found if each.fits]
+    adopted = [each.task for each in found if each.adopted]
     if as_json:
         say_json({"dry_run": dry_run, "adopted": adopted, "rehearsals": found, "refused": refused})
     else:
-        _say(found, refused, dry_run=dry_run)
-    return CONFLICT if refused or any(not each.fits for each in found) else OK
+        _say(found, refused)
+    stays = any(not each.fits or (each.effects_left and not leave_effects) for each in found)
+    return CONFLICT if refused or stays else OK
 
 
 async def _bound(outlast: Outlast, agent: str, version: str, tenant: str) -> AsyncIterator[str]:
@@ -144,11 +150,13 @@ async def _bound(outlast: Outlast, agent: str, version: str, tenant: str) -> Asy
             before = views[-1].id
 
 
-def _say(found: list[Rehearsal], refused: dict[str, str], *, dry_run: bool) -> None:
+def _say(found: list[Rehearsal], refused: dict[str, str]) -> None:
     if not found and not refused:
         say("no live task is bound to that version")
     for each in found:
-        fits = ("fits" if dry_run else "adopted") if each.fits else "does not fit"
+        fits = "adopted" if each.adopted else "fits" if each.fits else "does not fit"
+        if each.fits and each.effects_left and not each.adopted:
+            fits = "fits, and leaves effects over; look at them, then say --leave-effects"
         say_fields(
             [
                 ("task", each.task),
@@ -156,6 +164,7 @@ def _say(found: list[Rehearsal], refused: dict[str, str], *, dry_run: bool) -> N
                 ("answered", f"{each.met} operations of its journal"),
                 ("differs", "; ".join(each.differences) or None),
                 ("raised", each.failed),
+                ("effects left", _warned(each.effects_left, "may have acted, and not asked for")),
                 ("goes on at", ", ".join(each.goes_on_at) or ("its end" if each.ended else None)),
                 ("left over", _warned(each.left_over, "done, and not asked for any more")),
                 ("not reached", _warned(each.not_reached, "done, and asked for later, or never")),

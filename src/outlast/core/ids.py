@@ -32,6 +32,7 @@ __all__ = [
     "new_id",
     "operation_id",
     "parse_id",
+    "sent_key",
     "split_operation_id",
     "unix_ms_of",
 ]
@@ -171,6 +172,15 @@ def operation_id(task_id: str, key: str) -> str:
             "a task id is not empty and holds no colon, since the colon ends it in operation ids"
         )
     return f"{task_id}:{key}"
+
+
+def sent_key(task_id: str, key: str, taken_over: str | None) -> str:
+    """Answer the idempotency key that an operation is sent under: its id, unless it goes on under another.
+
+    taken_over: what is on record of it, the key that was sent before a fork took the operation over; None for
+    an operation of the task's own.
+    """
+    return taken_over or operation_id(task_id, key)
 
 
 def split_operation_id(value: str) -> tuple[str, str]:

@@ -7,7 +7,8 @@ method, a host, a path, sizes, a status and a digest; never a query, a header or
 Keys. A remote deduplicates by the key, so one key stands for one request, and the same request has the same
 key at every attempt. The first request of an attempt that may change something has the operation's own key;
 others have that key and a digest of theirs. Which is first is read off the order of the notes, which the
-store makes, so that several gateways agree.
+store makes, so that several gateways agree. A call that a fork took over has the notes of the task that it
+was taken from as well, since it goes on under that task's key.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-__all__ = ["SAFE_METHODS", "SOURCE", "Noted", "Seen", "keys_of", "of_attempt", "seen"]
+__all__ = ["SAFE_METHODS", "SOURCE", "Noted", "Seen", "keys_of", "of_attempt", "part_of", "seen"]
 
 SOURCE: Final = "gateway"
 SAFE_METHODS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -59,10 +60,15 @@ def seen(notes: Sequence[Noted]) -> Seen | None:
     return None
 
 
+def part_of(operation: str, key: str) -> bool:
+    """Answer whether a key is an operation's or a part of it. operation: the key that it is sent under."""
+    return key == operation or key.startswith(f"{operation}.")
+
+
 def keys_of(operation: str, notes: Sequence[Noted]) -> dict[str, str]:
     """Answer the key of every request that passed, by its fingerprint. notes: all of the operation, in order.
 
-    A request that named a key of the operation's itself keeps it.
+    operation: the key that it is sent under. A request that named a key of the operation's itself keeps it.
     """
     keys: dict[str, str] = {}
     plain: set[int] = set()
@@ -70,7 +76,7 @@ def keys_of(operation: str, notes: Sequence[Noted]) -> dict[str, str]:
         fingerprint = note.get("fingerprint")
         if note.get("phase") != "passed" or not note.get("acts") or not isinstance(fingerprint, str):
             continue
-        if isinstance(named := note.get("key"), str):
+        if isinstance(named := note.get("key"), str) and part_of(operation, named):
             keys[fingerprint] = named
         elif fingerprint not in keys:
             keys[fingerprint] = f"{operation}.{fingerprint[:_DIGITS]}" if note.attempt in plain else operation

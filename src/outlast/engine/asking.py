@@ -125,7 +125,7 @@ async def ask(run: Run, key: str, asked: Question) -> Any:
     except asyncio.CancelledError:
         if scopes.lost() and not run.sealed:
             error = failure(racing.LOST, "another branch was first", retryable=False)
-            _put_on_record(run, key, position, asked, None, error)
+            _put_on_record(run, key, position, asked, None, error, lost=True)
         raise
     return _restore(asked, _record(run, key, position, asked, approval))
 
@@ -182,7 +182,14 @@ def _record(run: Run, key: str, position: int, asked: Question, approval: Approv
 
 
 def _put_on_record(
-    run: Run, key: str, position: int, asked: Question, result: str | None, error: str | None
+    run: Run,
+    key: str,
+    position: int,
+    asked: Question,
+    result: str | None,
+    error: str | None,
+    *,
+    lost: bool = False,
 ) -> None:
     state: OperationState = "succeeded" if error is None else "failed"
     run.append(
@@ -197,6 +204,7 @@ def _put_on_record(
             result=result,
             error=error,
             closes=run.has_asked(key),
+            lost=lost,
             events=(event(f"operation.{state}", operation=key, kind="signal", name=NAME),),
         )
     )

@@ -31,7 +31,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from outlast import clock, probes
-from outlast.core import canonical, retry, values
+from outlast.core import canonical, ids, retry, values
 from outlast.core.operation import OperationKind, changes_something
 from outlast.core.outcome import Failed, Outcome, Succeeded, Unknown
 from outlast.engine import approvals, guards, outcomes, scopes, settling
@@ -138,7 +138,7 @@ def _prepared(
         plain=plain,
         replanned=row is not None and (row.request, row.name) != (request, tool.name),
         kind=kind,
-        idempotency_key=(row.idempotency_key if row is not None else None) or f"{run.task}:{key}",
+        idempotency_key=ids.sent_key(run.task, key, None if row is None else row.idempotency_key),
         issued=issued,
         counted=row is not None,
         usage=usage_of(row),

@@ -101,7 +101,7 @@ async def refuse(
 def lose_race(run: Run, operation: Operation) -> None:
     """End a call that was not made since another branch of its race was first."""
     error = failure(racing.LOST, "another branch was first; it was not made", retryable=False)
-    _record(run, operation, "failed", None, error, "operation.failed", reason=racing.LOST)
+    _record(run, operation, "failed", None, error, "operation.failed", lost=True, reason=racing.LOST)
 
 
 async def _answer_first(run: Run, operation: Operation, holder: KeyHolder) -> HeldBack | Succeeded:
@@ -134,7 +134,15 @@ async def _ask_person(run: Run, operation: Operation, holder: KeyHolder) -> Held
 
 
 def _record(
-    run: Run, operation: Operation, state: Any, result: str | None, error: str | None, kind: str, **said: Any
+    run: Run,
+    operation: Operation,
+    state: Any,
+    result: str | None,
+    error: str | None,
+    kind: str,
+    *,
+    lost: bool = False,
+    **said: Any,
 ) -> None:
     """Put the end of a call that was not made on record."""
     run.append(
@@ -149,6 +157,7 @@ def _record(
             result=result,
             error=error,
             closes=run.has_asked(operation.key),
+            lost=lost,
             events=(
                 event(kind, operation=operation.key, kind=operation.kind, name=operation.tool.name, **said),
             ),

@@ -30,7 +30,7 @@ from typing import Any, Final, NoReturn, cast
 
 from outlast import clock
 from outlast.core import values
-from outlast.core.operation import OperationKind
+from outlast.core.operation import OperationKind, changes_something
 from outlast.engine import racing, scopes
 from outlast.engine.context import TaskContext, tool_spec_of
 from outlast.engine.limits import Limits
@@ -58,14 +58,17 @@ class Rehearsed:
     met: operations that the code asked for and the journal answered. differences: where the code asks for
     another operation than the journal holds. left_over: keys of ended operations that the code was past and
     did not ask for. not_reached: keys of ended operations behind the place where it goes on; it may ask for
-    them yet, or never. goes_on_at: keys of the operations that it would make next. ended: whether the
-    function came to its end. failed: what it raised by itself, or that it took too long.
+    them yet, or never. effects_left: keys of calls that may have acted outside and that the code has not
+    asked for; under another name it would make them once more. goes_on_at: keys of the operations that it
+    would make next. ended: whether the function came to its end. failed: what it raised by itself, or that it
+    took too long.
     """
 
     met: int
     differences: tuple[str, ...]
     left_over: tuple[str, ...]
     not_reached: tuple[str, ...]
+    effects_left: tuple[str, ...]
     goes_on_at: tuple[str, ...]
     ended: bool
     failed: str | None
@@ -175,13 +178,12 @@ class _Rehearsal(Run):
         raise Unrecorded(key)
 
     def not_met(self) -> list[OperationRow]:
-        """Answer the ended operations that nobody asked for, but those inside of one that was."""
+        """Answer the operations that nobody asked for, but those inside of one that was."""
         inside = tuple(f"{key}/" for key in self.met)
         return [
             row
             for row in sorted(self.rows.values(), key=lambda row: row.position)
-            if row.state in ENDED
-            and row.kind not in ("value", "compensation")
+            if row.kind not in ("value", "compensation")
             and row.key not in self.met
             and not row.key.startswith(inside)
         ]
@@ -225,21 +227,28 @@ async def rehearse(
     if not late and (run.differences or run.goes_on_at):
         # What it raised then was made of operations that were cut, and so was its end.
         ended, failed = False, None
-    left_over, not_reached = _not_met(run)
+    rows = run.not_met()
+    left_over, not_reached = _parted(run, [row for row in rows if row.state in ENDED])
     return Rehearsed(
         met=len(run.met),
         differences=tuple(run.differences),
         left_over=left_over,
         not_reached=not_reached,
+        effects_left=tuple(row.key for row in rows if _may_have_acted(row) and row.key not in run.goes_on_at),
         goes_on_at=tuple(run.goes_on_at),
         ended=ended,
         failed=failed,
     )
 
 
-def _not_met(run: _Rehearsal) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Answer what the code was past without asking for it, and what it has not come to."""
-    rows = run.not_met()
+def _may_have_acted(row: OperationRow) -> bool:
+    """Whether a call was sent, and is not known to have done nothing."""
+    acts = row.kind == "tool" and row.attempt > 0 and changes_something(row.effect or "manual")
+    return acts and row.state != "failed"
+
+
+def _parted(run: _Rehearsal, rows: list[OperationRow]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Part what nobody asked for into what the code was past, and what it has not come to."""
     reached = max((run.rows[key].position for key in run.met), default=-1)
     if not run.goes_on_at and not run.differences:
         return tuple(row.key for row in rows), ()

@@ -465,6 +465,22 @@ class Run:
             return None
         return (self.claimed.deadline_at - self.host.session.database_now()) / 1_000_000
 
+    def _awake_from(self) -> float | None:
+        """Answer from when on it has to be awake, by the monotonic clock, None for a task that need not be.
+
+        One that undoes is there when its time runs out, so that what it has done is put before people.
+        """
+        left = self.remaining_s() if self.spec.undoes or self.undoing else None
+        return None if left is None else clock.monotonic() + left - self.host.settings.grace_s
+
+    def _lives_to_see(self, delay: float) -> bool:
+        """Answer whether another attempt after so many seconds is worth waiting for.
+
+        What is to be undone is undone now, while there is time, where the wait would only let that run out.
+        """
+        awake_from = self._awake_from()
+        return awake_from is None or clock.monotonic() + delay < awake_from
+
     # -- waits and suspension -------------------------------------------------------------------------------
 
     def begin_wait(self, key: str, wait: Wait) -> None:
@@ -499,6 +515,9 @@ class Run:
         if self.inbox.settle_absent():
             self.quiet()
             return
+        awake_from = self._awake_from()
+        if awake_from is not None and awake_from <= clock.monotonic():
+            return
         # What it waits for is taken before the waiting operations are cancelled.
         ending = self._suspension()
         self.interrupt("suspended")
@@ -513,8 +532,13 @@ class Run:
         reasons = {wait.reason for wait in self.waits.values()}
         reason = next(name for name in WAITING_REASONS if name in reasons)
         due = [wait.due for wait in self.waits.values() if wait.due is not None]
+        awake_from = self._awake_from()
+        if awake_from is not None:
+            due.append(awake_from)
         wake_in_us: int | None = None
-        if any(wait.due is not None and not wait.stored for wait in self.waits.values()):
+        if awake_from is not None or any(
+            wait.due is not None and not wait.stored for wait in self.waits.values()
+        ):
             wake_in_us = max(0, int((min(due) - clock.monotonic()) * 1_000_000))
         return EndAttempt(
             attempt_end="suspended",
@@ -719,7 +743,7 @@ class Run:
         if retryable and self.spec.retry is not None and self.interruption is None:
             # Only the number of attempts caps an agent: a task may rightly have waited for days in between.
             delay = retry.next_delay(self.spec.retry, self.loaded.failures, 0.0, clock.uniform())
-            if isinstance(delay, float | int):
+            if isinstance(delay, float | int) and self._lives_to_see(delay):
                 return EndAttempt(
                     attempt_end="failed",
                     task_state="waiting",

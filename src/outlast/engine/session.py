@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from outlast import clock, probes, telemetry
-from outlast.core import ids
+from outlast.core import ids, values
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import StoreUnavailable
 from outlast.store.contract import Store
@@ -37,9 +38,10 @@ class Session:
         self._settings = settings
         self._on_lost = on_lost
         self.id = clock.new_id(ids.SESSION)
-        self.serves = "{}"
+        # What it says of itself, for those who look at workers.
+        self.serves: dict[str, Any] = {}
         self.trusted_until = float("-inf")
-        self._offset_us = 0
+        self._offset_us = self._ahead_us = 0
         self._anchor = clock.monotonic()
         self._renewed = asyncio.Event()
 
@@ -66,16 +68,17 @@ class Session:
 
         Raises StoreUnavailable.
         """
-        sent = clock.monotonic()
+        sent, sent_at = clock.monotonic(), clock.unix_us()
         probes.reach("session.before_renew")
         renewed = await self._store.renew(
             SessionRenewal(
                 session=self.id,
                 name=self._settings.name,
                 ttl_us=int(self._settings.lease_s * 1_000_000),
-                serves=self.serves,
+                serves=values.encode({**self.serves, "ahead_us": self._ahead_us}),
             )
         )
+        self._ahead_us = clock.ahead_us(sent_at, renewed.now, clock.unix_us())
         self.saw_now(renewed.now)
         if renewed.alive:
             self.trusted_until = sent + self._settings.lease_s

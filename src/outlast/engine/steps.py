@@ -23,7 +23,7 @@ from typing import Any, Literal, NoReturn, get_type_hints
 from pydantic import TypeAdapter
 
 from outlast import clock
-from outlast.core import canonical, values
+from outlast.core import canonical, ids, values
 from outlast.core.budget import Passed
 from outlast.core.operation import OperationKind
 from outlast.engine import mismatch, scopes
@@ -144,7 +144,7 @@ def recorded(run: Run, row: OperationRow) -> Any:
     kind = kinds.get(code, ToolFailed if row.kind in ("tool", "compensation") else OperationError)
     raise kind(
         message,
-        operation=f"{run.task}:{row.key}",
+        operation=ids.operation_id(run.task, row.key),
         reason=error.get("reason") or code,
         retryable=bool(error.get("retryable")),
     )

@@ -20,9 +20,13 @@ unknown: it is settled first, by evidence only; what only a person can settle is
 queue, and so is an undo that fails for good, or of which nobody knows; the others go on. The end says what
 was undone and what is left.
 
-Not covered: a task that is parked, or that expires while no worker has it, ends as it is. Past the deadline
-nothing is undone either: each effect is put before people instead. What a fork has from the task that it was
-made from is that task's to undo; so are the effects of children.
+The deadline: past it nothing is sent, so that each effect that is not undone is put before people instead. A
+task that undoes is awake when its time runs out, whatever it waits for, and does not wait for another attempt
+that it would not live to see.
+
+Not covered: a task that is parked, or that expires while it stands in the queue or waits for an operator,
+ends as it is, since there is no code to say what an undo is; tried again, it can be cancelled with undo. What
+a fork has from the task that it was made from is that task's to undo; so are the effects of children.
 """
 
 from __future__ import annotations

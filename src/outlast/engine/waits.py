@@ -80,7 +80,7 @@ class Waiting:
     def lose(self, run: Run) -> None:
         """Record that another branch of its race was first, so that no timer wakes the task for it."""
         error = failure(racing.LOST, "another branch was first", retryable=False)
-        self.record(run, "failed", error=error)
+        self.record(run, "failed", error=error, lost=True)
 
     def time_out(self, run: Run, message: str) -> NoReturn:
         """Record that its time is over, and raise as every replay will."""

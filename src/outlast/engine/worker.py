@@ -21,8 +21,6 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
-import orjson
-
 from outlast import clock, probes, telemetry
 from outlast.core import values
 from outlast.engine import acceptance, undoing
@@ -235,9 +233,11 @@ class Worker:
         serves = self.registry.serves()
         if not pools:
             pools = tuple(sorted({spec.pool for spec in self.registry.agents.values()}))
-        self.session.serves = orjson.dumps(
-            {"pools": pools, "agents": [[serve.agent, serve.version] for serve in serves]}
-        ).decode()
+        self.session.serves = {
+            "pools": pools,
+            "agents": [[serve.agent, serve.version] for serve in serves],
+            "tools": {tool.name: tool.effect for tool in self.registry.tools.values()},
+        }
         duties: list[asyncio.Task[Any]] = []
         journal = asyncio.create_task(self.journal.run())
         try:

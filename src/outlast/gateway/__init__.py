@@ -6,8 +6,8 @@ moment of each request. So a sender that was frozen, taken over and thaws, is re
 
 Identity. A token names tenant, task, epoch, operation, attempt, the digest of what was decided, where it may
 go and until when, under the app's signature. A request has an id of its own, and a fingerprint: the SHA-256
-of method, URL and body. It carries the operation's key; see ``core.passages`` for what further requests
-carry.
+of method, URL and body. It carries the operation's key, which is the one that was sent before where a
+fork has taken the call over; see ``core.passages`` for what further requests carry.
 
 What is checked, in one transaction under the head's lock, and again if more than ``fresh_s`` have passed
 when the connection stands: the task runs under that epoch, with a lease whose session lives; no cancel

@@ -7,13 +7,14 @@ from typing import Any, Final
 from outlast import clock
 from outlast.core import ids, passages, values
 from outlast.core.outcome import Failed
+from outlast.errors import InvalidKey
 from outlast.gateway.asking import Asked, RawHeaders, end_to_end
 from outlast.gateway.refusals import Refused
 from outlast.store.passing import Passage
 from outlast.tools.classify import classify_response
 from outlast.tools.passing import Pass
 
-__all__ = ["Crossing", "named_key", "says_of", "sent_headers"]
+__all__ = ["Crossing", "says_of", "sent_headers"]
 
 # Made here, of what the store says; what the client says of them goes no further.
 _OURS: Final = frozenset(
@@ -29,13 +30,14 @@ _PROVES_NOTHING: Final = frozenset({"conflict"})
 class Crossing:
     """One request on its way through.
 
-    noted: that it passed is on record. looked_at, ends_at: when the store was last asked, and when the call's
-    time is over, by the monotonic clock. answering: its client has got a status. ended: its end was recorded.
+    key, quoted: what the client itself named as its key, and how. noted: that it passed is on record.
+    looked_at, ends_at: when the store was last asked, and when the call's time is over, by the monotonic
+    clock. answering: its client has got a status. ended: its end was recorded.
     """
 
     __slots__ = (
         "answering", "asked", "began_at", "bytes", "client_gone", "ended", "ends_at", "fingerprint", "found",
-        "id", "key", "looked_at", "noted", "said", "status", "token",
+        "id", "key", "looked_at", "noted", "quoted", "said", "status", "token",
     )  # fmt: skip
 
     def __init__(self, *, asked: Asked, token: str, said: Pass) -> None:
@@ -50,7 +52,7 @@ class Crossing:
         self.looked_at = self.ends_at = 0.0
         self.status: int | None = None
         self.bytes = 0
-        self.noted = self.answering = self.ended = self.client_gone = False
+        self.quoted = self.noted = self.answering = self.ended = self.client_gone = False
 
     @property
     def what(self) -> str:
@@ -72,26 +74,46 @@ class Crossing:
             if note.get("phase") == "passed" and note.get("acts")
         )
 
+    def read_key(self) -> None:
+        """Read the key that the client named, where it could be the operation's or a part of it.
 
-def named_key(asked: Asked, said: Pass) -> str | None:
-    """Answer the key that a request names itself, if it is the operation's or a part of it."""
-    operation = ids.operation_id(said.task, said.key)
+        It is kept with the note, as nothing else is that a client says in a header. Whether it is the
+        operation's, the store's row says: one of another task's is that of a call which a fork took over, or
+        of no account.
+        """
+        bare, self.quoted = _bare_key(self.asked)
+        task, _, key = bare.partition(":")
+        try:
+            ids.parse_id(task, prefix=ids.TASK)
+            ids.check_key(bare, "Idempotency-Key")
+        except InvalidKey:
+            return
+        if passages.part_of(self.said.key, key):
+            self.key = bare
+
+
+def _bare_key(asked: Asked) -> tuple[str, bool]:
+    """Answer the key that a request names, empty for none or several, and whether it was quoted."""
     given = [value.decode("latin-1") for name, value in asked.headers if name.lower() == b"idempotency-key"]
     if len(given) != 1:
-        return None
+        return "", False
     bare = given[0].strip()
     if bare.startswith('"') and bare.endswith('"') and len(bare) > 1:
         # RFC 9651 section 3.3.3. A key with what would be escaped there is no key of ours.
-        bare = bare[1:-1]
-    return given[0].strip() if bare == operation or bare.startswith(f"{operation}.") else None
+        return bare[1:-1], True
+    return bare, False
 
 
 def sent_headers(crossing: Crossing, seconds: float) -> RawHeaders:
     """Make the headers of the request as it is sent."""
     asked, said, found = crossing.asked, crossing.said, crossing.found
     assert found is not None
-    operation = ids.operation_id(said.task, said.key)
-    key = crossing.key or passages.keys_of(operation, crossing.notes).get(crossing.fingerprint, operation)
+    operation = ids.sent_key(said.task, said.key, found.idempotency_key)
+    key = crossing.key or ""
+    if not passages.part_of(operation, key):
+        key = passages.keys_of(operation, crossing.notes).get(crossing.fingerprint, operation)
+    elif crossing.quoted:
+        key = f'"{key}"'
     left_ms = int(seconds * 1000)
     for name, value in asked.headers:
         if name.lower() == b"outlast-deadline" and value.isdigit():

@@ -14,7 +14,7 @@ from outlast.core.destinations import Address
 from outlast.errors import ConfigurationError, InvalidToken, Unavailable
 from outlast.gateway.asking import Asked, RawHeaders, end_to_end, read_asked, read_body, token_of
 from outlast.gateway.checks import check
-from outlast.gateway.crossing import Crossing, named_key, says_of, sent_headers
+from outlast.gateway.crossing import Crossing, says_of, sent_headers
 from outlast.gateway.noting import Notes, note_of
 from outlast.gateway.refusals import LASTING, Refused
 from outlast.gateway.resolving import Resolver, address_of, system_resolver
@@ -117,7 +117,7 @@ class Gateway:
             return
         address = await address_of(asked.to, self._resolver, self._ranges, settings.resolve_s)
         crossing.fingerprint = asked.fingerprint(body)
-        crossing.key = named_key(asked, said)
+        crossing.read_key()
         await self._admit(crossing, len(body))
         probes.reach("gateway.after_note")
         await self._pass(crossing, address, body, send)

@@ -46,7 +46,8 @@ class Fork:
 
     task: whose journal. new: the new task's id, made by the caller. before: key of the operation from which
     on the fork goes its own way; None copies everything that has ended. input: JSON text that replaces the
-    input, or None. version: ANY_VERSION, the version asked for, or None for that of the task.
+    input, or None. version: ANY_VERSION, the version asked for, or None for that of the task. key: the
+    caller's idempotency key, among those of submissions; digest: what was asked for under it.
     """
 
     tenant: str
@@ -58,17 +59,20 @@ class Fork:
     input: str | None = None
     version: str | None = None
     deadline_us: int | None = None
+    key: str | None = None
+    digest: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forked:
-    """kind ``forked``: stored now, or by an earlier execution of this very record. ``unsettled``: operations
-    of the prefix have not ended; ``keys`` names them. ``no_operation``: there is no ``before`` in the
-    journal.
-    ``not_found``."""
+    """kind ``forked``: stored now, or by an earlier execution of this very record. ``replayed``: the key
+    stands for this request, and ``task`` for what it made; ``conflict``: for another one. ``unsettled``:
+    operations of the prefix have not ended; ``keys`` names them. ``no_operation``: there is no ``before`` in
+    the journal. ``not_found``."""
 
-    kind: Literal["forked", "unsettled", "no_operation", "not_found"]
+    kind: Literal["forked", "replayed", "conflict", "unsettled", "no_operation", "not_found"]
     keys: tuple[str, ...] = ()
+    task: str = ""
 
 
 # -- versions ----------------------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ from outlast.store.reconciling import (
     Pause,
     Postponement,
     SettledCounts,
+    UnknownCount,
 )
 from outlast.store.records import (
     Batch,
@@ -83,6 +84,7 @@ from outlast.store.rows import (
     Message,
     OperationFilter,
     Publication,
+    SessionRow,
     TaskFilter,
     TaskRow,
 )
@@ -140,7 +142,10 @@ class Store(Protocol):
         ...
 
     async def open(self) -> None:
-        """Connect. Raises StoreUnavailable, SchemaOutdated, SchemaTooNew."""
+        """Connect; a store that was closed can be opened again, in another event loop too.
+
+        Raises StoreUnavailable, SchemaOutdated, SchemaTooNew. Idempotent.
+        """
         ...
 
     async def close(self) -> None:
@@ -310,10 +315,11 @@ class Store(Protocol):
         """Make new tasks from prefixes of journals; a task is copied whole or not at all.
 
         Copied: input, user, pool, priority, budget, and the operations placed before ``before`` with results,
-        keys and times; each of them has to have ended. What was cut in a race (``lost_race``) is not, unless
+        keys and times; each of them has to have ended. What was recorded as ``lost`` in a race is not, unless
         all is copied: the fork may race again. What lies behind and ever had an intent is kept as
         ``issued`` with the key that was sent, so that the fork does not act twice. Event ``task.submitted``
-        with ``forked_from``; audit rows for both. Idempotent by the new id.
+        with ``forked_from``; audit rows for both. Idempotent by the new id, and by the key, which is claimed
+        and answered as that of a submission.
         """
         ...
 
@@ -434,6 +440,14 @@ class Store(Protocol):
     async def list_versions(self, tenant: str | None = None) -> list[VersionRow]:
         """Count live tasks by the version that they need; of all tenants without one. The cost follows the
         tasks that live, not those that ended."""
+        ...
+
+    async def list_sessions(self) -> list[SessionRow]:
+        """List the sessions that live, the oldest first, with what each says that it serves."""
+        ...
+
+    async def count_unknown(self) -> list[UnknownCount]:
+        """Count the unknown calls of all tenants by tool, in the order of names; COUNT_BOUND in all."""
         ...
 
     async def read_acceptances(self, tenant: str, task: str) -> list[AcceptanceRow]:

@@ -26,9 +26,10 @@ class Passage:
     now: the database's clock, read after the rest. task_state, task_epoch, cancelling: of the head.
     lease_epoch: of the lease, None without one. lease_until: when its session runs out, None without a lease
     or when it was swept. kind, tool, state, attempt, epoch, deadline_at, decision: of the operation.
-    paused: a switch stands for it. approval…: of the last question about this call that was not withdrawn,
-    None where there was none. trace: of the task. notes: what the gateway noted of the operation, oldest
-    first, at most PASSED_BOUND.
+    idempotency_key: the key that was sent before a fork took it over; None for its own. paused: a switch
+    stands for it. approval…: of the last question about this call that was not withdrawn,
+    None where there was none. trace: of the task. notes: what the gateway noted of the operation and of those
+    that it was taken over from, oldest first, at most PASSED_BOUND.
     """
 
     now: int
@@ -50,4 +51,5 @@ class Passage:
     approval_fingerprint: str | None
     approval_spent: bool
     trace: str | None
+    idempotency_key: str | None
     notes: tuple[PassageNote, ...] = ()

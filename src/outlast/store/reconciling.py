@@ -98,6 +98,14 @@ class SettledCounts:
     sent_again: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownCount:
+    """How many calls of one tool are unknown, in all tenants."""
+
+    tool: str
+    unknown: int
+
+
 # -- switches, keys, audit ---------------------------------------------------------------------------------
 
 

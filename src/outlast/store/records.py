@@ -271,8 +271,9 @@ class RecordOperation:
     before its intent. due_in_us / due_at: when a timer, or the time limit of a wait, is due, relative to the
     database's now, or absolute; the store writes ``due_at``. takes: numbers of the inbox rows that this
     record consumes. closes: questions to people about it that are open are withdrawn, answers to questions
-    stay. Replaces an entry under the same key only if that one is not final. Accepted whenever the
-    epoch matches.
+    stay. lost: it failed since another branch of its race was first; a fork from before that race makes it
+    anew. Replaces an entry under the same key only if that one is not final. Accepted whenever the epoch
+    matches.
     """
 
     key: str
@@ -288,6 +289,7 @@ class RecordOperation:
     due_at: int | None = None
     takes: tuple[int, ...] = ()
     closes: bool = False
+    lost: bool = False
     events: tuple[NewEvent, ...] = ()
 
 

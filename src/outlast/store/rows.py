@@ -148,6 +148,19 @@ class Publication:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRow:
+    """The session of a worker process that lives. name: a label. serves: JSON text, what the worker says of
+    itself: ``pools``, ``agents`` as pairs of name and version, ``tools`` with their effect classes, and
+    ``ahead_us``, by how much its wall clock was before the database's at the last renewal."""
+
+    session: str
+    name: str
+    serves: str
+    started_at: int
+    expires_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
     """What the store says of itself. queued counts at most 10,000 entries."""
 

@@ -38,10 +38,11 @@ BOUNDED = {
     "any_news": {"inbox", "approvals"},
     "any_rules": {"rules"},
     "any_unsettled": {"unsettled"},
-    # Notes of one operation, to a limit.
-    "read_passage": {"noted"},
+    # Notes of one operation, to a limit, and the forks between it and the task whose key it has.
+    "read_passage": {"noted", "line"},
     # Unknown operations of one tenant, by its key.
     "read_settled_counts": {"(subquery-3)", "open"},
+    "count_unknown": {"unsettled", "open"},
     # What lives: the queue, the leases, and by its own index what waits.
     "count_queued": {"queue"},
     "count_running": {"leases"},

@@ -186,7 +186,7 @@ class Settler:
     def _query(self, tool: ToolSpec, item: OpenItem) -> ToolCall:
         operation = item.operation
         return ToolCall(
-            idempotency_key=operation.idempotency_key or ids.operation_id(operation.task, operation.key),
+            idempotency_key=ids.sent_key(operation.task, operation.key, operation.idempotency_key),
             task=operation.task,
             tenant=operation.tenant,
             epoch=operation.epoch,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request, Response
 
@@ -126,6 +126,15 @@ def refusals(*codes: str, public: bool = False) -> dict[int | str, dict[str, Any
         if title not in entry["description"]:
             entry["description"] += f"; {title[0].lower()}{title[1:]}"
     return described
+
+
+def described(text: str) -> dict[str, Any]:
+    """Describe a header of an answer in OpenAPI."""
+    return {"description": text, "schema": {"type": "string"}}
+
+
+KEY: Final = "1 to 255 characters, bare or as a structured field string (RFC 9651)."
+REPLAYED: Final = described("`true` when this is the first task of the same key.")
 
 
 def reads(**headers: str) -> dict[str, Any]:

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Path, Request, Response
 
 from outlast.core import ids
 from outlast.errors import UnsettledPrefix
+from outlast.server import reading
 from outlast.server.problem import Refused, pointing
 from outlast.server.reading import StrictRoute
 from outlast.server.routes.asked import (
+    KEY,
+    REPLAYED,
     Around,
     Judging,
     Operating,
     Submitting,
     TaskId,
     answer,
+    described,
+    reads,
     refusals,
 )
 from outlast.server.routes.tasks import state_headers
@@ -73,16 +78,25 @@ async def retry_task(body: NewRetry, asked: Operating, task: TaskId) -> Response
     responses={
         202: {
             "description": "The new task is stored",
-            "headers": {"Location": {"description": "Where it is.", "schema": {"type": "string"}}},
+            "headers": {"Location": described("Where it is."), "Idempotent-Replayed": REPLAYED},
         },
-        **refusals(*READ, "not_allowed", "task_not_found", "operation_not_found", "unsettled_prefix"),
+        **refusals(
+            *READ,
+            "not_allowed",
+            "task_not_found",
+            "operation_not_found",
+            "unsettled_prefix",
+            "idempotency_conflict",
+        ),
     },
+    openapi_extra=reads(Idempotency_Key=KEY),
 )
-async def fork_task(body: NewFork, asked: Operating, task: TaskId) -> Response:
+async def fork_task(body: NewFork, request: Request, asked: Operating, task: TaskId) -> Response:
     """Make a new task from a prefix of a task's journal.
 
     Calls that the task has made behind that point are taken over under the keys that were sent, as unknown:
-    evidence says what they have done, and the fork does not act twice.
+    evidence says what they have done, and the fork does not act twice. The same Idempotency-Key with the same
+    request answers the first fork; without a key each request makes another.
     """
     tenant = asked.caller.tenant
     try:
@@ -94,6 +108,7 @@ async def fork_task(body: NewFork, asked: Operating, task: TaskId) -> Response:
                 by=asked.caller.name,
                 input=body.input,
                 version=body.version,
+                key=reading.idempotency_key(request),
                 tenant=tenant,
             )
     except UnsettledPrefix as refused:
@@ -101,6 +116,8 @@ async def fork_task(body: NewFork, asked: Operating, task: TaskId) -> Response:
         raise Refused(refused.code, str(refused), operations=keys) from None
     view = await handle.get()
     headers = {"Location": task_path(asked.root, view.id), **state_headers(view, None)}
+    if handle.replayed:
+        headers["Idempotent-Replayed"] = "true"
     return answer(task_body(view, asked.root), 202, headers)
 
 
@@ -166,17 +183,23 @@ async def list_versions(asked: Around) -> Response:
 async def adopt_task(body: NewAdoption, asked: Operating, task: TaskId) -> Response:
     """Run a version's code against a task's journal, and bind the task to it if it fits.
 
-    Nothing is sent, and with `dry_run` nothing is written. The service needs the agent's code: it serves the
-    app that has that version.
+    Where calls may have acted that the code does not ask for, they are named, and the task is bound only with
+    `leave_effects`: under another key the code would make them once more. Nothing is sent, and with `dry_run`
+    nothing is written. The service needs the agent's code: it serves the app that has that version.
     """
     tenant, versions = asked.caller.tenant, asked.app.versions
     if body.dry_run:
         found = await versions.rehearse(task, version=body.version, tenant=tenant)
     else:
         found = await versions.adopt(
-            task, version=body.version, reason=body.reason, by=asked.caller.name, tenant=tenant
+            task,
+            version=body.version,
+            leave_effects=body.leave_effects,
+            reason=body.reason,
+            by=asked.caller.name,
+            tenant=tenant,
         )
-    return answer(adoption_body(found, adopted=found.fits and not body.dry_run))
+    return answer(adoption_body(found))
 
 
 @router.post(

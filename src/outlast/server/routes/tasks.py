@@ -10,12 +10,15 @@ from outlast.errors import TaskEnded
 from outlast.server import reading
 from outlast.server.problem import Refused, pointing
 from outlast.server.routes.asked import (
+    KEY,
+    REPLAYED,
     WAIT,
     Around,
     Operating,
     Submitting,
     TaskId,
     answer,
+    described,
     hold,
     reads,
     refusals,
@@ -63,10 +66,6 @@ FRAME: Final = {
 """How OpenAPI describes a stream: by one of its frames."""
 
 
-def _described(text: str) -> dict[str, Any]:
-    return {"description": text, "schema": {"type": "string"}}
-
-
 @router.post(
     "/tasks",
     status_code=202,
@@ -76,9 +75,9 @@ def _described(text: str) -> dict[str, Any]:
         202: {
             "description": "The task is stored",
             "headers": {
-                "Location": _described("Where the task is."),
-                "Retry-After": _described("Seconds to wait before asking for it."),
-                "Idempotent-Replayed": _described("`true` when this is the first task of the same key."),
+                "Location": described("Where the task is."),
+                "Retry-After": described("Seconds to wait before asking for it."),
+                "Idempotent-Replayed": REPLAYED,
             },
         },
         **refusals(
@@ -86,7 +85,7 @@ def _described(text: str) -> dict[str, Any]:
         ),
     },
     openapi_extra=reads(
-        Idempotency_Key="1 to 255 characters, bare or as a structured field string (RFC 9651).",
+        Idempotency_Key=KEY,
         Prefer=WAIT,
         traceparent="W3C Trace Context; goes with the task.",
     ),
@@ -279,7 +278,7 @@ async def cancel_task(body: NewCancel, asked: Operating, task: TaskId) -> Respon
     responses={
         202: {
             "description": "The signal is stored",
-            "headers": {"Idempotent-Replayed": _described("`true` when it was sent before, with this key.")},
+            "headers": {"Idempotent-Replayed": described("`true` when it was sent before, with this key.")},
         },
         **refusals(
             *("bad_json", "body_too_large", "unsupported_media_type", "not_allowed"),

@@ -53,6 +53,10 @@ class NewAdoption(Body):
         Name | None, Field(description="One that this service has; its latest by default.")
     ] = None
     dry_run: Annotated[bool, Field(strict=True, description="Say what would be, and change nothing.")] = False
+    leave_effects: Annotated[
+        bool,
+        Field(strict=True, description="Bind it although there are `effects_left`: somebody has looked."),
+    ] = False
 
 
 class NewAcceptance(Body):
@@ -118,6 +122,13 @@ class Adoption(BaseModel):
         list[str],
         Field(description="Keys of those behind the place where it goes on; asked for yet, or never."),
     ]
+    effects_left: Annotated[
+        list[str],
+        Field(
+            description="Keys of calls that may have acted and were not asked for; with any, nothing is"
+            " adopted unless `leave_effects` says so."
+        ),
+    ]
     goes_on_at: Annotated[list[str], Field(description="Keys of what it would do next.")]
     ended: Annotated[bool, Field(description="The code came to its end.")]
     failed: Annotated[str | None, Field(description="What it raised by itself.")]
@@ -161,11 +172,11 @@ def version_body(view: VersionView) -> dict[str, Any]:
     }
 
 
-def adoption_body(found: Rehearsal, *, adopted: bool) -> dict[str, Any]:
+def adoption_body(found: Rehearsal) -> dict[str, Any]:
     """Write what code makes of a journal."""
     return {
         "task": found.task,
-        "adopted": adopted,
+        "adopted": found.adopted,
         "from_version": found.from_version,
         "version": found.version,
         "fits": found.fits,
@@ -173,6 +184,7 @@ def adoption_body(found: Rehearsal, *, adopted: bool) -> dict[str, Any]:
         "differences": list(found.differences),
         "left_over": list(found.left_over),
         "not_reached": list(found.not_reached),
+        "effects_left": list(found.effects_left),
         "goes_on_at": list(found.goes_on_at),
         "ended": found.ended,
         "failed": found.failed,

@@ -32,7 +32,7 @@ from outlast.store.approving import ApprovalRow
 from outlast.store.passing import PASSED_BOUND, Passage
 from outlast.store.postgres import batches, connections, schema
 from outlast.store.postgres.changing import Changing
-from outlast.store.postgres.connections import Address, Line
+from outlast.store.postgres.connections import Address, Line, Lines
 from outlast.store.postgres.people import approval_of
 from outlast.store.postgres.scheduling import Scheduling
 from outlast.store.postgres.submitting import Submitting
@@ -109,6 +109,8 @@ class PostgresStore(Changing):
 
         Raises StoreUnavailable, SchemaOutdated, SchemaTooNew, SchemaMismatch.
         """
+        for line in self._lines():
+            line.open()
         await self._control_line.run(lambda connection: schema.check(connection, self.url))
         self._listener.start()
 
@@ -116,21 +118,19 @@ class PostgresStore(Changing):
         """Close every connection once its call has ended; idempotent."""
         await self._listener.close()
         await self._submitting.close()
-        await asyncio.gather(
-            *(
-                line.close()
-                for line in (
-                    self._claim_line,
-                    self._flush_line,
-                    self._load_line,
-                    self._control_line,
-                    self._people_line,
-                    self._deliver_line,
-                    self._sweep_line,
-                    self._submit_line,
-                )
-            ),
-            self._views.close(),
+        await asyncio.gather(*(line.close() for line in self._lines()))
+
+    def _lines(self) -> tuple[Line | Lines, ...]:
+        return (
+            self._claim_line,
+            self._flush_line,
+            self._load_line,
+            self._control_line,
+            self._people_line,
+            self._deliver_line,
+            self._sweep_line,
+            self._submit_line,
+            self._views,
         )
 
     async def migrate(self) -> list[str]:

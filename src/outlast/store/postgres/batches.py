@@ -108,6 +108,8 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                             entry.due_in_us, entry.due_at,
                         )
                     )  # fmt: skip
+                    if entry.lost:
+                        rare.setdefault("losses", []).append(place)
                     if entry.closes:
                         rare.setdefault("closes", []).append(
                             {"place": place, "wave": wave, "tenant": tenant, "task": task, "key": entry.key}

@@ -26,7 +26,9 @@ from outlast.store.changing import (
 )
 from outlast.store.postgres.people import People
 from outlast.store.posting import MAX_INBOX
+from outlast.store.reconciling import COUNT_BOUND, UnknownCount
 from outlast.store.records import TaskRef
+from outlast.store.rows import SessionRow
 
 
 class Changing(People):
@@ -54,14 +56,17 @@ class Changing(People):
         lanes = await self._lanes_of([(r.tenant, r.task, r.version) for r in requests])
         columns = zip(
             *(
-                (r.tenant, r.task, r.new, r.before, r.by, r.reason, r.input, lane, r.deadline_us)
+                (
+                    r.tenant, r.task, r.new, r.before, r.by, r.reason, r.input, lane, r.deadline_us, r.key,
+                    r.digest,
+                )
                 for r, lane in zip(requests, lanes, strict=True)
             ),
             strict=True,
-        )
+        )  # fmt: skip
         rows = await self._rows(self._people_line, "fork", *columns, now)
         self._hint("queue", "events")
-        return [Forked(kind=kind, keys=tuple(keys)) for kind, keys in rows]
+        return [Forked(kind=kind, keys=tuple(keys), task=task or "") for kind, keys, task in rows]
 
     async def adopt(self, requests: Sequence[Adopt], *, now: int | None = None) -> list[Adopted]:
         """Bind tasks to another version by compare-and-set under the heads' locks; atomic."""
@@ -126,6 +131,14 @@ class Changing(People):
     async def list_versions(self, tenant: str | None = None) -> list[VersionRow]:
         """Count live tasks by the version that they need."""
         return [VersionRow(**dict(row)) for row in await self._view("list_versions", tenant)]
+
+    async def list_sessions(self) -> list[SessionRow]:
+        """List the sessions that live, the oldest first."""
+        return [SessionRow(**dict(row)) for row in await self._view("list_sessions")]
+
+    async def count_unknown(self) -> list[UnknownCount]:
+        """Count the unknown calls of all tenants by tool, up to a bound."""
+        return [UnknownCount(**dict(row)) for row in await self._view("count_unknown", COUNT_BOUND)]
 
     async def read_acceptances(self, tenant: str, task: str) -> list[AcceptanceRow]:
         """Read the verdicts on a task's work, oldest first."""

@@ -201,6 +201,11 @@ class Line:
                 raise StoreUnavailable(failures.no_writes(self._address.shown))
             return answer
 
+    def open(self) -> None:
+        """Take calls again after ``close``, in whichever event loop runs now; idempotent."""
+        if self._closed:
+            self._closed, self._lock = False, asyncio.Lock()
+
     def discard(self) -> None:
         """Drop the connection without a word to the server; the next call opens another."""
         connection, self._connection = self._connection, None
@@ -226,23 +231,35 @@ class Lines:
         self._lines = [Line(address, duty) for _ in range(most)]
         self._free = list(reversed(self._lines))
         self._places = asyncio.Semaphore(most)
+        self._closed = False
 
     async def run(self, work: Work[Answer]) -> Answer:
         """Run one piece of work on whichever connection is free, an open one first."""
-        await self._places.acquire()
-        line = self._free.pop()
+        free, places = self._free, self._places
+        await places.acquire()
+        line = free.pop()
         call = asyncio.ensure_future(line.run(work))
 
         def give_back(_: object) -> None:
-            self._free.append(line)
-            self._places.release()
+            free.append(line)
+            places.release()
             if not call.cancelled():
                 call.exception()
 
         call.add_done_callback(give_back)
         return await asyncio.shield(call)
 
+    def open(self) -> None:
+        """Take calls again after ``close``, in whichever event loop runs now; idempotent."""
+        if self._closed:
+            self._closed = False
+            self._free = list(reversed(self._lines))
+            self._places = asyncio.Semaphore(len(self._lines))
+        for line in self._lines:
+            line.open()
+
     async def close(self) -> None:
-        """Close all of them; idempotent."""
+        """Close all of them once their calls have ended; idempotent."""
+        self._closed = True
         for line in self._lines:
             await line.close()

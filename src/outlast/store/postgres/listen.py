@@ -48,6 +48,8 @@ class Listener:
     def start(self) -> None:
         """Begin to listen; do nothing when that has begun."""
         if self._runner is None:
+            # Of the event loop that runs now: a store may be opened again in another one.
+            self._something, self._lost = asyncio.Event(), asyncio.Event()
             self._runner = asyncio.create_task(self._run(), name="outlast listen")
 
     async def close(self) -> None:

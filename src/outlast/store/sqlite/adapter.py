@@ -54,6 +54,7 @@ from outlast.store.reconciling import (
     Pause,
     Postponement,
     SettledCounts,
+    UnknownCount,
 )
 from outlast.store.records import (
     Batch,
@@ -84,6 +85,7 @@ from outlast.store.rows import (
     Message,
     OperationFilter,
     Publication,
+    SessionRow,
     TaskFilter,
     TaskRow,
 )
@@ -483,6 +485,14 @@ class SqliteStore:
     async def list_versions(self, tenant: str | None = None) -> list[VersionRow]:
         """Count live tasks by version; see ``Store.list_versions``."""
         return await self._desk().read(lambda tx: changing.list_versions(tx, tenant))
+
+    async def list_sessions(self) -> list[SessionRow]:
+        """List the sessions that live; see ``Store.list_sessions``."""
+        return await self._desk().read(changing.list_sessions)
+
+    async def count_unknown(self) -> list[UnknownCount]:
+        """Count unknown calls by tool; see ``Store.count_unknown``."""
+        return await self._desk().read(counts.count_unknown)
 
     async def read_acceptances(self, tenant: str, task: str) -> list[AcceptanceRow]:
         """Read the verdicts on a task's work; see ``Store.read_acceptances``."""

@@ -56,6 +56,7 @@ def ask(tx: Transaction, head: Head, entry: AskApproval) -> None:
             at,
             due_at,
             None,
+            False,
         ),
     ) or tx.run(
         "replace_operation",
@@ -70,6 +71,7 @@ def ask(tx: Transaction, head: Head, entry: AskApproval) -> None:
             None,
             due_at,
             None,
+            False,
             *name,
         ),
     )

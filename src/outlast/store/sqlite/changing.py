@@ -22,6 +22,7 @@ from outlast.store.changing import (
     VersionRow,
 )
 from outlast.store.records import ANY_VERSION, TaskRef
+from outlast.store.rows import SessionRow
 from outlast.store.sqlite import switches
 from outlast.store.sqlite.heads import Head, json_text
 from outlast.store.sqlite.transaction import Transaction
@@ -150,11 +151,19 @@ def list_versions(tx: Transaction, tenant: str | None) -> list[VersionRow]:
 def _served(tx: Transaction) -> Counter[tuple[str, str]]:
     """Count living sessions by what they serve; a task that is not bound yet is served by any version."""
     served: Counter[tuple[str, str]] = Counter()
-    for (text,) in tx.rows("read_serves", (tx.now(),)):
-        agents: list[list[Any]] = orjson.loads(text).get("agents", [])
+    for session in list_sessions(tx):
+        agents: list[list[Any]] = orjson.loads(session.serves).get("agents", [])
         served.update({(agent, version) for agent, version in agents})
         served.update({(agent, ANY_VERSION) for agent, _ in agents})
     return served
+
+
+def list_sessions(tx: Transaction) -> list[SessionRow]:
+    """List the sessions that live; see ``Store.list_sessions``."""
+    return [
+        SessionRow(session=session, name=name, serves=serves, started_at=started_at, expires_at=expires_at)
+        for session, name, serves, started_at, expires_at in tx.rows("list_sessions", (tx.now(),))
+    ]
 
 
 # -- acceptance --------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from outlast.store.reconciling import COUNT_BOUND, SettledCounts
+from outlast.store.reconciling import COUNT_BOUND, SettledCounts, UnknownCount
 from outlast.store.sqlite.keys import Operation
 from outlast.store.sqlite.transaction import Transaction
 
@@ -27,4 +27,12 @@ def read(tx: Transaction, tenant: str) -> list[SettledCounts]:
         for tool, unknown, happened, did_not_happen, sent_again in tx.rows(
             "read_settled_counts", {"tenant": tenant, "limit": COUNT_BOUND}
         )
+    ]
+
+
+def count_unknown(tx: Transaction) -> list[UnknownCount]:
+    """Count unknown calls by tool; see ``Store.count_unknown``."""
+    return [
+        UnknownCount(tool=tool, unknown=unknown)
+        for tool, unknown in tx.rows("count_unknown", {"limit": COUNT_BOUND})
     ]

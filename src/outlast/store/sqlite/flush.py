@@ -106,6 +106,7 @@ def _record_operation(tx: Transaction, head: Head, entry: RecordOperation) -> st
             at,
             due_at,
             ended_at,
+            entry.lost,
         ),
     )
     if not recorded:
@@ -123,6 +124,7 @@ def _record_operation(tx: Transaction, head: Head, entry: RecordOperation) -> st
                 entry.error,
                 due_at,
                 ended_at,
+                entry.lost,
                 head.tenant,
                 head.task,
                 entry.key,

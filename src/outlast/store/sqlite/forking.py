@@ -27,6 +27,10 @@ def _fork_one(tx: Transaction, one: Fork, at: int) -> Forked:
         if made[0] != one.task:
             raise BatchRejected(f"task {one.new} is there, and is no fork of {one.task}")
         return Forked(kind="forked")
+    # Nobody else writes meanwhile, so that what is not claimed now can be.
+    holder = None if one.key is None else tx.row("read_key_holder", (one.tenant, one.key))
+    if holder is not None:
+        return Forked(kind="replayed" if holder[1] == one.digest else "conflict", task=holder[0])
     source = {"tenant": one.tenant, "task": one.task}
     lane = tx.row("read_lane", source)
     if lane is None:
@@ -51,7 +55,14 @@ def _make(tx: Transaction, one: Fork, lane: Row, before: int | None, at: int) ->
     copied = {"tenant": one.tenant, "task": one.task, "new": one.new}
     announced = tx.row(
         "fork_input",
-        {**copied, "digest": f"fork:{one.task}", "version": version, "input": one.input, "now": at},
+        {
+            **copied,
+            "key": one.key,
+            "digest": one.digest or f"fork:{one.task}",
+            "version": version,
+            "input": one.input,
+            "now": at,
+        },
     )
     assert announced is not None, "a head has an input"
     tx.run("fork_operations", {**copied, "before": before})

@@ -52,5 +52,6 @@ def read_passage(tx: Transaction, tenant: str, task: str, key: str, now: int | N
         approval_fingerprint=found[15],
         approval_spent=bool(found[16]),
         trace=found[17],
-        notes=tuple(PassageNote(attempt=attempt, data=data) for attempt, data in orjson.loads(found[18])),
+        idempotency_key=found[18],
+        notes=tuple(PassageNote(attempt=attempt, data=data) for attempt, data in orjson.loads(found[19])),
     )

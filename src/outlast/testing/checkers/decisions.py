@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from outlast.core import ids
 from outlast.core.transitions import TASK
 from outlast.testing.checkers.seen import Evidence, Row, operation_of, where
 
@@ -69,7 +70,8 @@ def _outside(seen: Evidence, name: tuple[str, str, str], operation: Row, used: l
     if operation["first_intent_at"] != min(row["used_at"] for row in used):
         return
     _, task, key = name
-    effects = {call.effect_id for call in seen.calls if call.key == f"{task}:{key}" and call.effect_id}
+    sent = ids.sent_key(task, key, operation["idempotency_key"])
+    effects = {call.effect_id for call in seen.calls if call.key == sent and call.effect_id}
     if len(effects) > len(used):
         yield f"{where(name)}: has {len(effects)} effects outside under {len(used)} decisions"
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any
 
-from outlast.core.ids import operation_id
+from outlast.core.ids import sent_key
 
 Row = Mapping[str, Any]
 Dump = Mapping[str, Sequence[Row]]
@@ -108,7 +108,7 @@ def by_operation_id(seen: Evidence) -> dict[str, list[Row]]:
     was made from."""
     found: dict[str, list[Row]] = defaultdict(list)
     for row in seen.rows("operations"):
-        found[row.get("idempotency_key") or operation_id(row["task"], row["key"])].append(row)
+        found[sent_key(row["task"], row["key"], row.get("idempotency_key"))].append(row)
     return found
 
 

@@ -67,6 +67,7 @@ from outlast.store.reconciling import (
     Pause,
     Postponement,
     SettledCounts,
+    UnknownCount,
 )
 from outlast.store.records import (
     Batch,
@@ -97,6 +98,7 @@ from outlast.store.rows import (
     Message,
     OperationFilter,
     Publication,
+    SessionRow,
     TaskFilter,
     TaskRow,
 )
@@ -456,6 +458,12 @@ class NodeStore:
 
     async def read_acceptances(self, tenant: str, task: str) -> list[AcceptanceRow]:
         return await self._carry("read_acceptances", lambda store: store.read_acceptances(tenant, task))
+
+    async def list_sessions(self) -> list[SessionRow]:
+        return await self._carry("list_sessions", lambda store: store.list_sessions())
+
+    async def count_unknown(self) -> list[UnknownCount]:
+        return await self._carry("count_unknown", lambda store: store.count_unknown())
 
     async def read_outside(self, tenant: str, task: str) -> list[OutsideRow]:
         return await self._carry("read_outside", lambda store: store.read_outside(tenant, task))

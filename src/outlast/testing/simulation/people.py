@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from outlast.app import Outlast
 from outlast.approvals import Approvals
-from outlast.core import values
+from outlast.core import ids, values
 from outlast.core.transitions import TASK
 from outlast.errors import OutlastError, StoreUnavailable, TaskEnded, UnsettledPrefix
 from outlast.store.records import OperationRow, Settlement, TaskRef
@@ -316,7 +316,7 @@ class People:
 
     async def _settle(self, member: Member, row: OperationRow) -> None:
         service = self.world.service
-        key = row.idempotency_key or f"{row.task}:{row.key}"
+        key = ids.sent_key(row.task, row.key, row.idempotency_key)
         ticket = service.ticket_of(key)
         if service.under_way[key] or (ticket is None and not self.healed):
             return

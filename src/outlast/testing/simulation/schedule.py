@@ -23,7 +23,7 @@ from random import Random
 from typing import Any
 
 from outlast import telemetry
-from outlast.core import values
+from outlast.core import ids, values
 from outlast.core.transitions import TASK
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.worker import Worker
@@ -433,7 +433,8 @@ class _Schedule:
     def _compare(self, task: str, result: Any, ledger: list[dict[str, Any]], made: dict[str, str]) -> None:
         """Compare what a task answered with what the service made for it, and what it heard with what was
         sent."""
-        keys = {row["idempotency_key"] or f"{task}:{row['key']}" for row in ledger if row["kind"] == "tool"}
+        tools = [row for row in ledger if row["kind"] == "tool"]
+        keys = {ids.sent_key(task, row["key"], row["idempotency_key"]) for row in tools}
         effects = sorted(made[key] for key in keys if key in made)
         said = sorted(result["tickets"])
         loose = self.people.shapes[task] in MAY_MAKE_MORE and set(said) <= set(effects)
@@ -476,7 +477,7 @@ class _Schedule:
         submitted = {row["task"]: row["submitted_at"] for row in dump["inputs"]}
         begun: dict[str, list[tuple[str, int]]] = defaultdict(list)
         for row in dump["operations"]:
-            key = row["idempotency_key"] or f"{row['task']}:{row['key']}"
+            key = ids.sent_key(row["task"], row["key"], row["idempotency_key"])
             if row["kind"] == "tool" and key in effects:
                 begun[row["task"]].append((key, row["first_intent_at"]))
         for fork, source in self.people.forked.items():

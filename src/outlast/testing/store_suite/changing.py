@@ -20,7 +20,7 @@ from outlast.store.changing import (
     VersionRow,
 )
 from outlast.store.records import ANY_VERSION, Claimed, Serves, SessionRenewal, TaskRef
-from outlast.store.rows import OperationFilter
+from outlast.store.rows import OperationFilter, SessionRow
 from outlast.testing.store_suite.guards import refuses
 from outlast.testing.store_suite.scene import HOUR, ROUND, SECOND, Backdoor, Scene, changed
 
@@ -421,7 +421,34 @@ class TestAccept:
 
 
 class TestVersions:
-    """The view ``list_versions``."""
+    """The views ``list_versions`` and ``list_sessions``."""
+
+    async def test_lists_the_sessions_that_live_with_what_they_say(self, scene: Scene) -> None:
+        records = [
+            SessionRenewal(
+                session=f"session-{number}",
+                name=f"name-{number}",
+                ttl_us=number * HOUR,
+                serves=json.dumps({"pools": [number]}),
+            )
+            for number in (3, 2, 1)
+        ]
+        for hours, record in enumerate(records):
+            # One that has run out, though nobody has swept it yet.
+            began = scene.now - 2 * HOUR if record.ttl_us == HOUR else scene.now + hours * SECOND
+            await scene.store.renew(record, now=began)
+        assert await scene.store.list_sessions() == [
+            SessionRow(
+                session=record.session,
+                name=record.name,
+                serves=record.serves,
+                started_at=scene.now + number * SECOND,
+                expires_at=scene.now + number * SECOND + record.ttl_us,
+            )
+            for number, record in enumerate(records[:2])
+        ]
+        await scene.store.retire("session-3")
+        assert [one.session for one in await scene.store.list_sessions()] == ["session-2"]
 
     async def test_counts_what_lives_by_version_and_who_serves_it(self, scene: Scene) -> None:
         agent, pool = f"agent-{scene.number()}", f"pool-{scene.number()}"

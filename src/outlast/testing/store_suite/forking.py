@@ -18,6 +18,7 @@ from outlast.store.records import (
     Loaded,
     OperationRow,
     Submission,
+    Submitted,
 )
 from outlast.store.rows import OperationFilter
 from outlast.testing.store_suite.guards import refuses
@@ -124,6 +125,43 @@ class TestFork:
             "come": await scene.rows("operations", ref),
         }
 
+    async def test_a_key_stands_for_the_first_request(self, scene: Scene) -> None:
+        record, other = await scene.submit(), await scene.submit()
+        first = fork_of(scene, record, key="key-of-a-fork", digest="digest-one")
+        assert await scene.store.fork([first], now=scene.now) == [Forked(kind="forked")]
+        made = await scene.task(replace(record, task=first.new))
+        assert (made.key, made.forked_from) == ("key-of-a-fork", record.task)
+        before = await scene.store.dump()
+        repeat = replace(first, new=fork_of(scene, record).new)
+        asked = [
+            first,
+            repeat,
+            # Whatever it is about now: a key that is known is answered before anything else is looked at.
+            replace(repeat, before="nothing"),
+            replace(repeat, digest="digest-two"),
+            replace(repeat, key=other.key, digest="digest-two"),
+            replace(repeat, key=other.key, digest=other.request_digest),
+        ]
+        assert await scene.store.fork(asked, now=scene.now) == [
+            Forked(kind="forked"),
+            Forked(kind="replayed", task=first.new),
+            Forked(kind="replayed", task=first.new),
+            Forked(kind="conflict", task=first.new),
+            Forked(kind="conflict", task=other.task),
+            Forked(kind="replayed", task=other.task),
+        ]
+        submission = scene.submission(key=first.key, request_digest="digest-three")
+        assert await scene.store.submit([submission]) == [Submitted(kind="conflict", task=first.new)]
+        assert changed(before, await scene.store.dump()) == {}
+        foreign = await scene.submit(tenant="tenant-blue")
+        theirs = fork_of(scene, foreign, key=first.key, digest="digest-two")
+        twins = [fork_of(scene, record, key="key-two", digest="d") for _ in range(2)]
+        assert await scene.store.fork([theirs, *twins], now=scene.now) == [
+            Forked(kind="forked"),
+            Forked(kind="forked"),
+            Forked(kind="replayed", task=twins[0].new),
+        ]
+
     async def test_copies_operations_as_they_stand(self, scene: Scene) -> None:
         record = await scene.submit()
         claimed = await scene.claim_task(record)
@@ -150,15 +188,22 @@ class TestFork:
     async def test_leaves_out_what_lost_a_race_that_the_fork_runs_again(self, scene: Scene) -> None:
         record = await scene.submit()
         claimed = await scene.claim_task(record)
-        error = '{"code":"lost_race","message":"another branch was first"}'
-        won, cut = scene.step(), scene.step(state="failed", result=None, error=error)
+        failed = {"state": "failed", "result": None, "error": scene.text("error")}
+        won, fails, cut = scene.step(), scene.step(**failed), scene.step(**failed, lost=True)
+        # One was put on record before it was cut.
+        planned = scene.step(state="planned", result=None)
         race, last = scene.step(), scene.step()
-        await scene.write(claimed, won, cut, race, last)
+        await scene.write(claimed, won, fails, cut, planned)
+        await scene.write(claimed, scene.step(planned.key, **failed, lost=True), race, last)
         _, again = await run_fork(scene, record, race.key)
-        assert [one.key for one in again.operations] == [won.key]
+        assert [one.key for one in again.operations] == [won.key, fails.key]
         # One that copies all has the record of the race as well.
-        _, whole = await run_fork(scene, record)
-        assert [one.key for one in whole.operations] == [won.key, cut.key, race.key, last.key]
+        copy = await forked(scene, record)
+        [whole] = await scene.store.load([await scene.claim_task(copy)])
+        kept = [won.key, fails.key, cut.key, planned.key, race.key, last.key]
+        assert [one.key for one in whole.operations] == kept
+        # A fork of that one leaves them out again.
+        assert [one.key for one in (await run_fork(scene, copy, race.key))[1].operations] == kept[:2]
 
     async def test_takes_another_input_and_another_version(self, scene: Scene) -> None:
         record = await scene.submit()

@@ -8,7 +8,8 @@ import pytest
 
 from outlast.store.passing import PASSED_BOUND, Passage, PassageNote
 from outlast.store.reconciling import EVERY_TENANT, Pause
-from outlast.store.records import Claimed, Evidence
+from outlast.store.records import AdoptIssued, Claimed, Evidence
+from outlast.testing.store_suite.forking import forked
 from outlast.testing.store_suite.posting import session_of
 from outlast.testing.store_suite.scene import SECOND, Scene, changed
 
@@ -53,6 +54,7 @@ class TestPassage:
             approval_fingerprint=None,
             approval_spent=False,
             trace="00-trace",
+            idempotency_key=None,
         )
 
     async def test_reads_the_databases_clock(self, scene: Scene) -> None:
@@ -188,6 +190,33 @@ class TestPassage:
         await scene.store.note([first, *[note] * PASSED_BOUND], now=scene.now)
         notes = (await passage(scene, claimed, key)).notes
         assert (len(notes), notes[0].data) == (PASSED_BOUND, first.data)
+
+    async def test_shows_the_key_that_a_fork_goes_on_under_and_all_that_went_under_it(
+        self, scene: Scene
+    ) -> None:
+        # Three forks in a row: the first has made the call anew, and the others take that one over.
+        tasks = [await scene.submit()]
+        said = []
+        for attempt in (1, 1, 2, 3):
+            claimed = await scene.claim_task(tasks[-1])
+            if attempt == 1:
+                await scene.write(claimed, scene.intent("call-a"))
+            else:
+                await scene.write(claimed, AdoptIssued(key="call-a", position=scene.number()))
+            scene.pass_time(SECOND)
+            said.append(passing(claimed, "call-a", attempt, scene.text("noted")))
+            await scene.store.note([said[-1], replace(said[-1], key="call-b")], now=scene.now)
+            tasks.append(await forked(scene, tasks[-1], "call-a"))
+        sent = [None, None, *[f"{tasks[1].task}:call-a"] * 2]
+        for place, (record, key) in enumerate(zip(tasks, sent, strict=False)):
+            found = await scene.store.read_passage(record.tenant, record.task, "call-a", now=scene.now)
+            assert found is not None
+            shown = said[min(place, 1) : place + 1]
+            assert found.idempotency_key == key
+            assert found.notes == tuple(PassageNote(attempt=one.attempt, data=one.data) for one in shown)
+        [admitted] = await scene.store.admit([said[-1]], now=scene.now)
+        assert admitted is not None
+        assert (admitted.idempotency_key, len(admitted.notes)) == (sent[-1], 4)
 
     async def test_a_session_that_is_renewed_lives_on(self, scene: Scene) -> None:
         claimed = await scene.running(ttl_us=10 * SECOND)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from outlast.core.operation import OperationState
-from outlast.store.reconciling import OpenItem, OpenRequest, OpenState, Postponement
+from outlast.store.reconciling import OpenItem, OpenRequest, OpenState, Postponement, UnknownCount
 from outlast.store.records import Claimed, Evidence, RecordOutcome, TakeTurn
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.effects import holder, once, switch
@@ -576,6 +576,8 @@ class TestSettledCounts:
         await scene.called(other, "running", name="post")
         await unknown(scene, tenant="tenant-blue")
         assert await self.counts(scene) == [("look", 1, 0, 0, 0), ("post", 2, 0, 0, 0)]
+        everybodys = [UnknownCount(tool="look", unknown=2), UnknownCount(tool="post", unknown=2)]
+        assert await scene.store.count_unknown() == everybodys
         await scene.store.settle([scene.settlement(claimed, key)], now=scene.now)
         assert await self.counts(scene) == [("look", 0, 1, 0, 0), ("post", 2, 0, 0, 0)]
 

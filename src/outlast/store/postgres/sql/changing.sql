@@ -16,8 +16,8 @@ select kind, state, round
 
 -- Make tasks from prefixes of journals.
 -- name: fork
-select kind, keys
-  from outlast.fork($1, $2, $3, $4, $5, $6, $7, $8, $9, $10);
+select kind, keys, made
+  from outlast.fork($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
 
 -- Bind tasks to another version.
 -- name: adopt
@@ -85,6 +85,22 @@ select n.agent, n.version, sum(n.queued)::bigint as queued, sum(n.running)::bigi
   from needed n
  group by n.agent, n.version
  order by n.agent, n.version;
+
+-- Read the sessions that live, and what they say that they serve.
+-- name: list_sessions
+select s.id as session, s.name, s.serves, s.started_at, s.expires_at
+  from outlast.sessions s
+ where s.lost_at is null and s.expires_at > outlast.clock_us()
+ order by s.started_at, s.id;
+
+-- Count unknown calls by tool, up to a bound.
+-- name: count_unknown
+select o.name as tool, count(*) as unknown
+  from (select u.tenant, u.task, u.key from outlast.unsettled u limit $1) u
+  join outlast.operations o on o.tenant = u.tenant and o.task = u.task and o.key = u.key
+ where o.kind in ('tool', 'compensation')
+ group by o.name
+ order by o.name collate "C";
 
 -- Read the verdicts on a task's work, the oldest first.
 -- name: read_acceptances

@@ -87,7 +87,8 @@ select outlast.note($1, $2, $3, $4, $5, $6, $7, $8);
 -- Note requests that are about to leave; answers what decides on each.
 -- name: admit
 select item, now, task_state, task_epoch, cancelling, lease_epoch, lease_until, kind, tool, state, attempt, epoch, deadline_at,
-       decision, paused, approval, approval_state, approval_fingerprint, approval_spent, trace, attempts, data
+       decision, paused, approval, approval_state, approval_fingerprint, approval_spent, trace, idempotency_key,
+       attempts, data
   from outlast.admit($1, $2, $3, $4, $5, $6, $7, $8);
 
 -- Take unknown operations that are due.

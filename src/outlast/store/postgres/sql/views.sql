@@ -153,7 +153,8 @@ select e.number, e.attempt, e.source, e.data, e.at, e.says
 -- Read what decides whether a request of an operation may leave.
 -- name: read_passage
 select now, task_state, task_epoch, cancelling, lease_epoch, lease_until, kind, tool, state, attempt, epoch, deadline_at,
-       decision, paused, approval, approval_state, approval_fingerprint, approval_spent, trace, attempts, data
+       decision, paused, approval, approval_state, approval_fingerprint, approval_spent, trace,
+       idempotency_key, attempts, data
   from outlast.passage($1, $2, $3, $4, $5);
 
 -- Read an operation's place in the reconciliation queue.

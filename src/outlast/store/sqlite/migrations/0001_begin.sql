@@ -169,6 +169,7 @@ create table operations (
     due_at integer,
     ended_at integer,
     settled_by text,
+    lost integer not null default 0 check (lost in (0, 1) and (not lost or state = 'failed')),
     business_key text,
     idempotency_key text,
     usage text,

@@ -64,7 +64,8 @@ where tasks.state = 'waiting' and (:tenant is null or tasks.tenant = :tenant)
 group by 1, 2;
 
 -- Read what the sessions that live say that they serve.
--- name: read_serves
-select serves
+-- name: list_sessions
+select id, name, serves, started_at, expires_at
 from sessions
-where lost_at is null and expires_at > :now;
+where lost_at is null and expires_at > :now
+order by started_at, id;

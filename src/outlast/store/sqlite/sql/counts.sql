@@ -1,6 +1,6 @@
--- settle, flush, read_settled_counts: how unknowns were settled, by tool.
+-- settle, flush, read_settled_counts, count_unknown: how unknowns were settled, by tool.
 --
--- Lock order: the file's one writer lock; the view takes none.
+-- Lock order: the file's one writer lock; the views take none.
 
 -- Count a settlement.
 -- name: count_settled
@@ -27,3 +27,12 @@ from (
 )
 group by tool
 order by tool;
+
+-- Count unknown calls by tool, up to a bound.
+-- name: count_unknown
+select name, count(*)
+from (select tenant, task, key from unsettled limit :limit) as open
+join operations using (tenant, task, key)
+where kind in ('tool', 'compensation')
+group by name
+order by name;

@@ -25,9 +25,9 @@ where tenant = :tenant and id = :task and epoch = :epoch and state = 'running';
 -- Record an operation that is not there yet; nothing changes when it is.
 -- name: record_operation
 insert into operations (tenant, task, key, position, kind, name, state, request, epoch, arguments, result, error,
-    created_at, due_at, ended_at)
+    created_at, due_at, ended_at, lost)
 values (:tenant, :task, :key, :position, :kind, :name, :state, :request, :epoch, :arguments, :result, :error, :now,
-    :due_at, :ended_at)
+    :due_at, :ended_at, :lost)
 on conflict do nothing;
 
 -- Read what a compare-and-set of an operation compares with.
@@ -40,7 +40,8 @@ where tenant = :tenant and task = :task and key = :key;
 -- name: replace_operation
 update operations
 set kind = :kind, name = :name, state = :state, request = :request, epoch = :epoch, arguments = :arguments,
-    result = :result, error = :error, due_at = :due_at, ended_at = :ended_at, settled_by = null
+    result = :result, error = :error, due_at = :due_at, ended_at = :ended_at, settled_by = null,
+    lost = :lost
 where tenant = :tenant and task = :task and key = :key
     and (state in ('planned', 'approved') or (state = 'running' and attempt = 0));
 
@@ -101,5 +102,5 @@ where tenant = :tenant and task = :task and key = :key and attempt = :attempt an
 -- Open a failed operation again.
 -- name: reopen_operation
 update operations
-set state = 'planned', result = null, error = null, ended_at = null, settled_by = null
+set state = 'planned', result = null, error = null, ended_at = null, settled_by = null, lost = 0
 where tenant = :tenant and task = :task and key = :key and state = 'failed';

@@ -32,11 +32,11 @@ where tenant = :tenant and task = :task and (:before is null or position < :befo
     )
 order by position, key;
 
--- Copy what a task was asked for.
+-- Copy what a task was asked for, under the key of the fork.
 -- name: fork_input
-insert into inputs (tenant, task, request_digest, agent, version_asked, pool, priority, input, user_name, announce,
+insert into inputs (tenant, task, key, request_digest, agent, version_asked, pool, priority, input, user_name, announce,
     submitted_at, depth, budget, forked_from)
-select tenant, :new, :digest, agent, :version, pool, priority, coalesce(:input, input), user_name, announce,
+select tenant, :new, :key, :digest, agent, :version, pool, priority, coalesce(:input, input), user_name, announce,
     :now, depth, budget, :task
 from inputs
 where tenant = :tenant and task = :task
@@ -47,13 +47,13 @@ returning announce;
 -- name: fork_operations
 insert into operations (tenant, task, key, position, kind, name, state, request, decision, effect, attempt, turn,
     epoch, arguments, result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by,
-    business_key, idempotency_key, usage)
+    lost, business_key, idempotency_key, usage)
 select tenant, :new, key, position, kind, name, state, request, decision, effect, attempt, turn,
     0, arguments, result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by,
-    business_key, coalesce(idempotency_key, case when attempt > 0 then task || ':' || key end), usage
+    lost, business_key, coalesce(idempotency_key, case when attempt > 0 then task || ':' || key end), usage
 from operations
 where tenant = :tenant and task = :task
-    and (:before is null or (position < :before and coalesce(error, '') not like '{"code":"lost_race"%'));
+    and (:before is null or (position < :before and not lost));
 
 -- Keep the calls that were made at a place or behind it, but for those whose effects are gone.
 -- name: fork_issued

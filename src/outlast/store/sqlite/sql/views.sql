@@ -112,8 +112,19 @@ from evidence
 where tenant = :tenant and task = :task and key = :key
 order by number;
 
--- Read what decides whether a request of an operation may leave.
+-- Read what decides whether a request of an operation may leave. One that a fork took over has the notes of all that went
+-- under its key: those of the task that the key is of, and of the forks in between; the cross join takes the tasks first.
 -- name: read_passage
+with recursive line(task, sent) as (
+    select task, idempotency_key
+    from operations
+    where tenant = :tenant and task = :task and key = :key
+    union all
+    select inputs.forked_from, line.sent
+    from line
+    join inputs on inputs.tenant = :tenant and inputs.task = line.task
+    where line.sent <> line.task || ':' || :key and inputs.forked_from is not null
+)
 select tasks.state, tasks.epoch, tasks.cancelling, leases.epoch,
     case when sessions.lost_at is null then sessions.expires_at end,
     operations.kind, operations.name, operations.state, operations.attempt, operations.epoch, operations.deadline_at,
@@ -124,14 +135,15 @@ select tasks.state, tasks.epoch, tasks.cancelling, leases.epoch,
         where pauses.tenant in (operations.tenant, :every) and pauses.scope in ('all', 'tool:' || operations.name)
     ),
     approvals.number, approvals.state, approvals.fingerprint, coalesce(approvals.spent, 0), inputs.trace,
+    operations.idempotency_key,
     (
         select json_group_array(json_array(noted.attempt, noted.data))
         from (
             select evidence.attempt, evidence.data
-            from evidence
-            where evidence.tenant = operations.tenant and evidence.task = operations.task
+            from line
+            cross join evidence on evidence.tenant = operations.tenant and evidence.task = line.task
                 and evidence.key = operations.key and evidence.source = 'gateway'
-            order by evidence.number
+            order by evidence.at, evidence.number, evidence.task
             limit :limit
         ) as noted
     )

@@ -166,6 +166,7 @@ create table outlast.operations (
     due_at bigint,
     ended_at bigint,
     settled_by text,
+    lost boolean not null default false check (not lost or state = 'failed'),
     business_key text,
     idempotency_key text,
     usage text,

@@ -12,8 +12,8 @@
 -- arrays of fixed-width values that tell what is known of a head (h_ok, h_epoch, ...) are read by that index.
 -- Entries that concern one operation are parted into waves by the caller, so that within a wave each operation is
 -- touched in the order record, outcome, turn, intent, and by each kind once. What most batches have nothing of (questions,
--- what is taken from an inbox, consents, resends, calls taken over, outside sessions, usage, verdicts on work) comes as
--- one JSON text, null for nothing.
+-- what is taken from an inbox, what lost a race, consents, resends, calls taken over, outside sessions, usage, verdicts on
+-- work) comes as one JSON text, null for nothing.
 
 -- Write a numbered batch; answers its verdicts in short, the recorded ones when it was applied before.
 create function outlast.flush(
@@ -108,6 +108,7 @@ declare
     v_rare json;
     v_ruled boolean;
     d_place bigint[] := '{}';
+    z_place bigint[] := '{}';
     c_place bigint[] := '{}';
     c_policy text[];
     c_rules bigint[];
@@ -212,6 +213,7 @@ begin
     -- What most batches have nothing of.
     if p_rare is not null then
         v_rare := p_rare;
+        z_place := array(select x.place::bigint from json_array_elements_text(v_rare -> 'losses') as x (place));
         o_usage := array(select x.usage from json_array_elements_text(v_rare -> 'usages') as x (usage));
         d_place := array(select x.place::bigint from json_array_elements_text(v_rare -> 'resends') as x (place));
         select coalesce(array_agg(x.place), '{}'), array_agg(x.policy), array_agg(x.rules), array_agg(x.approval),
@@ -294,11 +296,11 @@ begin
         if r_place <> '{}' then
             with done as (
                 insert into outlast.operations as o (tenant, task, key, position, kind, name, state, request, epoch,
-                       arguments, result, error, created_at, due_at, ended_at)
+                       arguments, result, error, created_at, due_at, ended_at, lost)
                 select r.tenant, r.task, r.key, r.position, r.kind, r.name, r.state, r.request,
                        h_epoch[r.place >> 20], r.arguments, r.result, r.error, v_now,
                        coalesce(r.due_at, v_now + r.due_in),
-                       case when r.state in ('succeeded', 'failed') then v_now end
+                       case when r.state in ('succeeded', 'failed') then v_now end, r.place = any(z_place)
                   from unnest(r_place, r_wave, r_tenant, r_task, r_key, r_position, r_kind, r_name, r_state, r_request,
                               r_arguments, r_result, r_error, r_due_in, r_due_at)
                        as r (place, wave, tenant, task, key, position, kind, name, state, request, arguments, result,
@@ -307,7 +309,8 @@ begin
                 on conflict (tenant, task, key) do update
                    set kind = excluded.kind, name = excluded.name, state = excluded.state, request = excluded.request,
                        epoch = excluded.epoch, arguments = excluded.arguments, result = excluded.result,
-                       error = excluded.error, due_at = excluded.due_at, ended_at = excluded.ended_at, settled_by = null
+                       error = excluded.error, due_at = excluded.due_at, ended_at = excluded.ended_at,
+                       settled_by = null, lost = excluded.lost
                  where o.state in ('planned', 'approved') or (o.state = 'running' and o.attempt = 0)
                 returning o.tenant, o.task, o.key, o.state, o.business_key)
             select array_agg(d.tenant), array_agg(d.task), array_agg(d.key) into u_tenant, u_task, u_key
@@ -616,7 +619,7 @@ begin
     if e_place <> '{}' then
         if k_place <> '{}' then
             update outlast.operations o
-               set state = 'planned', result = null, error = null, ended_at = null, settled_by = null
+               set state = 'planned', result = null, error = null, ended_at = null, settled_by = null, lost = false
               from unnest(k_place, k_tenant, k_task, k_key) as x (place, tenant, task, key)
              where h_ok[x.place >> 20]
                and o.tenant = x.tenant and o.task = x.task and o.key = x.key and o.state = 'failed';

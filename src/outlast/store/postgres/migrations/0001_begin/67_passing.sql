@@ -4,16 +4,19 @@
 -- evidence is written, which needs no lease; what is answered is read after the heads' locks were waited for.
 
 -- An operation and all that its requests stand under. The clock is read while the row is made, so after the snapshot:
--- what has run out is never taken for alive.
+-- what has run out is never taken for alive. An operation that a fork took over has the notes of all that went under its
+-- key: those of the task that the key is of, and of the forks in between.
 create function outlast.passage(p_tenant text, p_task text, p_key text, p_now bigint, p_limit integer)
 returns table (
     now bigint, task_state text, task_epoch bigint, cancelling boolean, lease_epoch bigint, lease_until bigint, kind text,
     tool text, state text, attempt integer, epoch bigint, deadline_at bigint, decision text, paused boolean, approval integer,
-    approval_state text, approval_fingerprint text, approval_spent boolean, trace text, attempts integer[], data text[]
+    approval_state text, approval_fingerprint text, approval_spent boolean, trace text,
+    idempotency_key text, attempts integer[], data text[]
 ) language sql stable as $$
     select coalesce(p_now, outlast.clock_us()), t.state, t.epoch, t.cancelling, l.epoch,
            case when s.lost_at is null then s.expires_at end, o.kind, o.name, o.state, o.attempt, o.epoch, o.deadline_at,
-           o.decision, p.paused, a.number, a.state, a.fingerprint, coalesce(a.spent, false), i.trace, e.attempts, e.data
+           o.decision, p.paused, a.number, a.state, a.fingerprint, coalesce(a.spent, false), i.trace,
+           o.idempotency_key, e.attempts, e.data
       from outlast.operations o
       join outlast.tasks t on t.tenant = o.tenant and t.id = o.task
       join outlast.inputs i on i.tenant = o.tenant and i.task = o.task
@@ -30,11 +33,20 @@ returns table (
             order by q.number desc
             limit 1) a on true
      cross join lateral (
-           select array_agg(n.attempt order by n.number) as attempts, array_agg(n.data order by n.number) as data
-             from (select n.number, n.attempt, n.data
-                     from outlast.evidence n
-                    where n.tenant = o.tenant and n.task = o.task and n.key = o.key and n.source = 'gateway'
-                    order by n.number
+           with recursive line (task) as (
+               select o.task
+               union all
+               select f.forked_from
+                 from line
+                 join outlast.inputs f on f.tenant = o.tenant and f.task = line.task
+                where o.idempotency_key <> line.task || ':' || o.key and f.forked_from is not null)
+           select array_agg(n.attempt order by n.at, n.number, n.task) as attempts,
+                  array_agg(n.data order by n.at, n.number, n.task) as data
+             from (select n.at, n.number, n.task, n.attempt, n.data
+                     from line
+                     join outlast.evidence n
+                       on n.tenant = o.tenant and n.task = line.task and n.key = o.key and n.source = 'gateway'
+                    order by n.at, n.number, n.task
                     limit p_limit) n) e
      where o.tenant = p_tenant and o.task = p_task and o.key = p_key
 $$;
@@ -47,7 +59,7 @@ create function outlast.admit(
     item bigint, now bigint, task_state text, task_epoch bigint, cancelling boolean, lease_epoch bigint,
     lease_until bigint, kind text, tool text, state text, attempt integer, epoch bigint, deadline_at bigint, decision text,
     paused boolean, approval integer, approval_state text, approval_fingerprint text, approval_spent boolean, trace text,
-    attempts integer[], data text[]
+    idempotency_key text, attempts integer[], data text[]
 ) language plpgsql volatile as $$
 #variable_conflict use_column
 declare

@@ -39,7 +39,7 @@ begin
             continue;
         end if;
         update outlast.operations o
-           set state = 'planned', result = null, error = null, ended_at = null, settled_by = null
+           set state = 'planned', result = null, error = null, ended_at = null, settled_by = null, lost = false
           from json_array_elements_text(v_item.reopen::json) as x (key)
          where o.tenant = v_item.tenant and o.task = v_item.task and o.key = x.key and o.state = 'failed';
         if v_item.deadline is not null then
@@ -65,16 +65,18 @@ end
 $$;
 
 -- Make new tasks from prefixes of journals, in the order given; answers one row for each. The lane is null for that of
--- the task. A task's journal is written under its head's lock only, so that it stands still while it is copied.
+-- the task. A task's journal is written under its head's lock only, so that it stands still while it is copied. A key is
+-- claimed by the insert; whoever comes second looks at the winner in a later statement.
 create function outlast.fork(
     p_tenant text[], p_task text[], p_new text[], p_before text[], p_by text[], p_reason text[], p_input text[],
-    p_lane bigint[], p_deadline bigint[], p_now bigint
-) returns table (kind text, keys text[]) language plpgsql volatile as $$
+    p_lane bigint[], p_deadline bigint[], p_key text[], p_digest text[], p_now bigint
+) returns table (kind text, keys text[], made text) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
     v_now bigint;
     v_item record;
     v_made record;
+    v_held record;
     v_lane record;
     v_before integer;
     v_keys text[];
@@ -85,8 +87,9 @@ begin
     v_now := coalesce(p_now, outlast.clock_us());
     for v_item in
         select s.*
-          from unnest(p_tenant, p_task, p_new, p_before, p_by, p_reason, p_input, p_lane, p_deadline) with ordinality
-               as s (tenant, task, new, before, who, reason, input, lane, deadline, place)
+          from unnest(p_tenant, p_task, p_new, p_before, p_by, p_reason, p_input, p_lane, p_deadline, p_key, p_digest)
+               with ordinality
+               as s (tenant, task, new, before, who, reason, input, lane, deadline, key, digest, place)
          order by s.place
     loop
         select i.forked_from into v_made
@@ -97,7 +100,15 @@ begin
                 raise exception 'task % is there, and is no fork of %', v_item.new, v_item.task
                     using errcode = 'unique_violation';
             end if;
-            return query select 'forked', '{}'::text[];
+            return query select 'forked', '{}'::text[], null;
+            continue;
+        end if;
+        select i.task, i.request_digest into v_held
+          from outlast.inputs i
+         where i.tenant = v_item.tenant and i.key = v_item.key;
+        if found then
+            return query select case when v_held.request_digest = v_item.digest then 'replayed' else 'conflict' end,
+                                '{}'::text[], v_held.task;
             continue;
         end if;
         select l.id, l.pool, l.agent, l.version into v_lane
@@ -105,7 +116,7 @@ begin
           join outlast.lanes l on l.id = coalesce(v_item.lane, t.lane)
          where t.tenant = v_item.tenant and t.id = v_item.task;
         if not found then
-            return query select 'not_found', '{}'::text[];
+            return query select 'not_found', '{}'::text[], null;
             continue;
         end if;
         v_before := null;
@@ -114,7 +125,7 @@ begin
               from outlast.operations o
              where o.tenant = v_item.tenant and o.task = v_item.task and o.key = v_item.before;
             if not found then
-                return query select 'no_operation', '{}'::text[];
+                return query select 'no_operation', '{}'::text[], null;
                 continue;
             end if;
         end if;
@@ -130,29 +141,36 @@ begin
                                   and u.kind = 'compensation' and u.state in ('succeeded', 'unknown')))
              order by o.position, o.key);
         if v_keys <> '{}' then
-            return query select 'unsettled', v_keys;
+            return query select 'unsettled', v_keys, null;
             continue;
         end if;
 
-        insert into outlast.inputs (tenant, task, request_digest, agent, version_asked, pool, priority, input, user_name,
+        insert into outlast.inputs (tenant, task, key, request_digest, agent, version_asked, pool, priority, input, user_name,
                announce, submitted_at, depth, budget, forked_from)
-        select i.tenant, v_item.new, 'fork:' || i.task, i.agent, v_lane.version, i.pool, i.priority,
+        select i.tenant, v_item.new, v_item.key, coalesce(nullif(v_item.digest, ''), 'fork:' || i.task), i.agent, v_lane.version, i.pool, i.priority,
                coalesce(v_item.input, i.input), i.user_name, i.announce, v_now, i.depth, i.budget, i.task
           from outlast.inputs i
          where i.tenant = v_item.tenant and i.task = v_item.task
+        on conflict (tenant, key) where key is not null do nothing
         returning announce into v_announce;
+        if not found then
+            return query
+            select case when i.request_digest = v_item.digest then 'replayed' else 'conflict' end, '{}'::text[], i.task
+              from outlast.inputs i
+             where i.tenant = v_item.tenant and i.key = v_item.key;
+            continue;
+        end if;
         insert into outlast.operations (tenant, task, key, position, kind, name, state, request, decision, effect,
                attempt, turn, epoch, arguments, result, error, created_at, intent_at, first_intent_at, deadline_at,
-               due_at, ended_at, settled_by, business_key, idempotency_key, usage)
+               due_at, ended_at, settled_by, lost, business_key, idempotency_key, usage)
         select o.tenant, v_item.new, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect,
                o.attempt, o.turn, 0, o.arguments, o.result, o.error, o.created_at, o.intent_at, o.first_intent_at,
-               o.deadline_at, o.due_at, o.ended_at, o.settled_by, o.business_key,
+               o.deadline_at, o.due_at, o.ended_at, o.settled_by, o.lost, o.business_key,
                coalesce(o.idempotency_key, case when o.attempt > 0 then o.task || ':' || o.key end), o.usage
           from outlast.operations o
          where o.tenant = v_item.tenant and o.task = v_item.task
            -- Who was first is recorded behind those that were cut for it: the fork races again.
-           and (v_before is null
-                or (o.position < v_before and coalesce(o.error, '') not like '{"code":"lost_race"%'));
+           and (v_before is null or (o.position < v_before and not o.lost));
 
         -- Calls that were made there or behind it, but for those whose effects are gone; and what this task has not
         -- taken over itself.
@@ -196,7 +214,7 @@ begin
                (v_item.tenant, v_now, v_item.who, 'fork', v_item.new, v_item.reason,
                 '{"forked_from":' || to_json(v_item.task) || ',"before":'
                 || coalesce(to_json(v_item.before)::text, 'null') || '}');
-        return query select 'forked', '{}'::text[];
+        return query select 'forked', '{}'::text[], null;
     end loop;
 end
 $$;
