@@ -275,10 +275,11 @@ class Store(Protocol):
         ...
 
     async def deliver(self, limit: int, *, now: int | None = None) -> Delivered:
-        """Deliver what tasks' ends have left for other tasks, at most ``limit``.
+        """Deliver what ends of tasks and of switches have left for other tasks, at most ``limit``.
 
         The end of a child goes into its parent's inbox, raises its facts and wakes it; children of a task
-        that has ended are cancelled. Each is written in the transaction that caused it and deleted in the one
+        that has ended are cancelled; tasks that a switch has held back which stands no more have their facts
+        raised and are woken. Each is written in the transaction that caused it and deleted in the one
         that delivers it; several may deliver at once. Idempotent.
         """
         ...
@@ -349,14 +350,16 @@ class Store(Protocol):
         ...
 
     async def pause(self, switch: Pause, *, now: int | None = None) -> None:
-        """Stop new intents of a scope from the next batch on; kept in the audit trail. Idempotent."""
+        """Stop new intents of a scope: once it has answered, none is admitted. Kept in the audit trail.
+        Idempotent."""
         ...
 
     async def resume(self, switch: Pause, *, now: int | None = None) -> bool:
-        """Take a switch back; answers whether it stood; kept in the audit trail.
+        """Take a switch back; answers whether it stood; kept in the audit trail. Idempotent.
 
-        Wakes nobody: a refused intent leaves no row by which the tasks that wait could be found, and an index
-        for them would be paid for by every call. They look again by their own timers.
+        An intent that a switch refuses leaves its task on record under that switch; ``deliver`` tells those
+        whose switch stands no more. Intents under way are waited for, so that none of them is missed, and
+        none is told before it is refused.
         """
         ...
 

@@ -1,4 +1,5 @@
-"""The frozen records of facts that reach a task from outside: signals, its children's ends, a cancel.
+"""The frozen records of facts that reach a task from outside: signals, its children's ends, a cancel, the end
+of a switch.
 
 A fact is posted under the task's head: it raises the head's ``facts``, wakes a task that waits, and is told
 to the worker of one that runs. Units and payloads are those of ``outlast.store.records``.
@@ -99,8 +100,9 @@ class News:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """What one delivery did: parents that were told of their children's ends, children that were cancelled
-    (or marked, where they run) since their parent had ended. What is left for a task that has ended is gone
+    """What one delivery did: tasks that were told (parents of their children's ends, others that no switch
+    holds them back any more), children that were cancelled (or marked, where they run) since their parent had
+    ended. What is left for a task that has ended is gone
     without a word. more: there is more to deliver."""
 
     told: tuple[TaskRef, ...] = ()

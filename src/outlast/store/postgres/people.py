@@ -68,7 +68,8 @@ class People(Views):
         return [News(**dict(row)) for row in rows]
 
     async def deliver(self, limit: int, *, now: int | None = None) -> Delivered:
-        """Deliver what tasks' ends have left, and delete it in the same transaction; idempotent."""
+        """Deliver what ends of tasks and of switches have left, and delete it in the same transaction;
+        idempotent."""
         found: dict[str, list[TaskRef]] = {"told": [], "cancelled": [], "more": []}
         for kind, tenant, task in await self._rows(self._deliver_line, "deliver", limit, now):
             found[kind].append(TaskRef(tenant=tenant, task=task))

@@ -1,7 +1,7 @@
 -- post, cancel, news, deliver: facts that reach a task from outside.
 --
--- Lock order: heads in the order of their names, each waited for (deliver: its posts with skip locked before); then rows
--- of those tasks only. news locks leases with skip locked and nothing else, so that nobody waits for it while it waits.
+-- Lock order: heads in the order of their names, each waited for (deliver: its posts and what switches held with skip
+-- locked before); then rows of those tasks only. news locks leases with skip locked and nothing else, so that nobody waits for it while it waits.
 -- What is fenced: nothing needs a lease; what becomes of a task is judged by the state that its locked head has.
 
 -- Put signals into inboxes, in the order given; answers one row for each. A row's number is the head's facts, which it
@@ -164,7 +164,38 @@ begin
 end
 $$;
 
--- Deliver what tasks' ends have left, and delete it; answers rows of a kind each: told, cancelled; more.
+-- Take tasks that a switch has held back which stands no more. There are few switches, so they are gone through by steps
+-- over the index, and those that stand cost a look each, however many tasks they hold.
+create function outlast.take_released(p_limit integer)
+returns table (by_tenant text, scope text, tenant text, task text) language sql volatile as $$
+    with recursive switches as (
+        (select h.by_tenant, h.scope
+           from outlast.held_tasks h
+          order by h.by_tenant, h.scope
+          limit 1)
+        union all
+        select n.by_tenant, n.scope
+          from switches s
+         cross join lateral (
+               select h.by_tenant, h.scope
+                 from outlast.held_tasks h
+                where (h.by_tenant, h.scope) > (s.by_tenant, s.scope)
+                order by h.by_tenant, h.scope
+                limit 1) n)
+    select h.by_tenant, h.scope, h.tenant, h.task
+      from switches s
+     cross join lateral (
+           select h.by_tenant, h.scope, h.tenant, h.task
+             from outlast.held_tasks h
+            where h.by_tenant = s.by_tenant and h.scope = s.scope
+            order by h.tenant, h.task
+            limit p_limit
+              for update skip locked) h
+     where not exists (select from outlast.pauses p where p.tenant = s.by_tenant and p.scope = s.scope)
+     limit p_limit
+$$;
+
+-- Deliver what ends of tasks and of switches have left, and delete it; answers rows of a kind each: told, cancelled; more.
 create function outlast.deliver(p_limit integer, p_now bigint)
 returns table (kind text, tenant text, task text) language plpgsql volatile as $$
 #variable_conflict use_column
@@ -173,6 +204,10 @@ declare
     v_tenant text[];
     v_task text[];
     v_seq bigint[];
+    v_by text[];
+    v_scope text[];
+    v_held_tenant text[];
+    v_held_task text[];
     v_one record;
     v_head record;
     v_cancel record;
@@ -188,16 +223,22 @@ begin
              order by p.tenant, p.task, p.seq
              limit p_limit
                for update skip locked) p;
-    if v_seq is null then
+    select array_agg(h.by_tenant), array_agg(h.scope), array_agg(h.tenant), array_agg(h.task)
+      into v_by, v_scope, v_held_tenant, v_held_task
+      from outlast.take_released(p_limit - coalesce(cardinality(v_seq), 0)) h;
+    if v_seq is null and v_by is null then
         return;
     end if;
-    v_more := cardinality(v_seq) >= p_limit;
-    perform outlast.lock_heads(v_tenant, v_task);
+    v_more := coalesce(cardinality(v_seq), 0) + coalesce(cardinality(v_by), 0) >= p_limit;
+    perform outlast.lock_heads(v_tenant || v_held_tenant, v_task || v_held_task);
     v_now := coalesce(p_now, outlast.clock_us());
 
     for v_one in
-        select distinct x.tenant collate "C" as tenant, x.task collate "C" as task
-          from unnest(v_tenant, v_task) as x (tenant, task)
+        select x.tenant collate "C" as tenant, x.task collate "C" as task, bool_or(x.held) as held
+          from (select p.tenant, p.task, false as held from unnest(v_tenant, v_task) as p (tenant, task)
+                 union all
+                select h.tenant, h.task, true from unnest(v_held_tenant, v_held_task) as h (tenant, task)) x
+         group by 1, 2
          order by 1, 2
     loop
         select t.state, t.facts, t.last_event into v_head
@@ -205,7 +246,7 @@ begin
          where t.tenant = v_one.tenant and t.id = v_one.task;
         continue when not found or v_head.state not in ('queued', 'running', 'waiting');
 
-        -- The ends of its children.
+        -- The ends of its children; that nothing holds it back any more is a fact of its own.
         with ends as (
             insert into outlast.inbox (tenant, task, number, kind, name, digest, data, at)
             select p.tenant, p.task, v_head.facts + row_number() over (order by p.seq), 'child', p.name, '', p.data,
@@ -213,7 +254,7 @@ begin
               from outlast.posts p
              where p.tenant = v_one.tenant and p.task = v_one.task and p.seq = any(v_seq) and p.kind = 'child'
             returning 1)
-        select count(*) into v_ends from ends;
+        select count(*) + v_one.held::integer into v_ends from ends;
         if v_ends > 0 then
             perform outlast.raise_facts(v_one.tenant, v_one.task, v_ends, v_head.last_event, true, v_now);
             return query select 'told', v_one.tenant, v_one.task;
@@ -239,11 +280,14 @@ begin
     delete from outlast.posts p
      using unnest(v_tenant, v_task, v_seq) as x (tenant, task, seq)
      where p.tenant = x.tenant and p.task = x.task and p.seq = x.seq;
+    delete from outlast.held_tasks h
+     using unnest(v_by, v_scope, v_held_tenant, v_held_task) as x (by_tenant, scope, tenant, task)
+     where h.by_tenant = x.by_tenant and h.scope = x.scope and h.tenant = x.tenant and h.task = x.task;
     if v_lanes <> '{}' then
         perform outlast.forget_entries(v_lanes, v_tenants, v_tasks);
     end if;
     -- What did not fit, and what the ends above have left.
-    if v_more and exists (select from outlast.posts) then
+    if v_more and (exists (select from outlast.posts) or exists (select from outlast.held_tasks)) then
         return query select 'more', null::text, null::text;
     end if;
 end
