@@ -483,8 +483,9 @@ class Outlast:
         data. signed: the body as it came and the headers that sign it (Standard Webhooks), where the callback
         asks for that.
 
-        Raises InvalidToken, InvalidSignature, SignalConflict (it was answered otherwise), TaskNotFound,
-        TaskEnded, the InvalidRequest family.
+        Raises InvalidToken, InvalidSignature, SignalConflict (it was answered otherwise), CallbackOver (its
+        time is over by the database's clock, or another branch was first), TaskNotFound, TaskEnded, the
+        InvalidRequest family.
         """
         return await posting.answer(self.store, self.secret, token, data, message, signed)
 

@@ -252,7 +252,9 @@ class Store(Protocol):
 
         Lock, then look. An accepted one raises the head's facts, appends ``signal.received`` and wakes a task
         that waits, whatever it waits for, but not one that has not begun since its ``run_at`` lies ahead; a
-        running task's worker is told (``news``). Idempotent by (task, name, key).
+        running task's worker is told (``news``). One that answers a single wait is refused as ``over`` once
+        that wait has ended or its due time has passed; posted at that very instant it counts. Idempotent by
+        (task, name, key).
         """
         ...
 

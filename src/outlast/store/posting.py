@@ -21,7 +21,8 @@ class Signal:
     """A message for a task, in the order in which it was accepted.
 
     name: what a wait asks for. key: deduplicates within (task, name), for as long as the task is kept; None
-    never does. digest: of the data, which tells a repeat from another message under the same key.
+    never does. digest: of the data, which tells a repeat from another message under the same key. operation:
+    the one wait that it can answer; without it nothing is answered any more.
     """
 
     tenant: str
@@ -30,6 +31,7 @@ class Signal:
     data: str
     digest: str
     key: str | None = None
+    operation: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,11 +40,13 @@ class Posted:
 
     kind ``not_found``: no such task. ``replayed``: the key was used for the same data, whatever became of the
     task since. ``conflict``: the key was used for other data. ``ended``: the task is over; ``state`` says
-    how. ``full``: MAX_INBOX signals lie there already. ``accepted``: stored now. number: its place in the
-    task's inbox; with ``replayed`` and ``conflict`` that of the one that has the key.
+    how. ``over``: the wait that it would answer has ended, or its time has, by the database's clock;
+    ``state`` is that of the wait. ``full``: MAX_INBOX signals lie there already. ``accepted``: stored now.
+    number: its place in the task's inbox; with ``replayed`` and ``conflict`` that of the one that has the
+    key.
     """
 
-    kind: Literal["accepted", "replayed", "conflict", "not_found", "ended", "full"]
+    kind: Literal["accepted", "replayed", "conflict", "not_found", "ended", "over", "full"]
     number: int = 0
     state: str = ""
 

@@ -46,6 +46,7 @@ def _post_one(tx: Transaction, one: OutsideEvent, at: int) -> OutsidePosted:
         key=f"{one.session}/{one.run}/{one.event}",
     )
     posted = posting.post_one(tx, signal, at)
+    assert posted.kind != "over", "it answers no single wait"
     if posted.kind == "accepted":
         tx.run("keep_outside_event", (one.event, at, *session, run))
     return OutsidePosted(kind=posted.kind, task=TaskRef(tenant=one.tenant, task=task))

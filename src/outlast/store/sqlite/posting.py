@@ -40,6 +40,10 @@ def post_one(tx: Transaction, one: Signal, at: int) -> Posted:
             return Posted(kind="replayed" if digest == one.digest else "conflict", number=number)
     if not head.live:
         return Posted(kind="ended", state=head.state)
+    if one.operation is not None:
+        over = tx.row("read_over", (one.tenant, one.task, one.operation, at))
+        if over is not None:
+            return Posted(kind="over", state=over[0])
     # Every row has a fact of its own, so that fewer facts than that cannot have filled the inbox.
     if head.facts >= MAX_INBOX:
         lying = tx.row("count_inbox", (*name, MAX_INBOX))

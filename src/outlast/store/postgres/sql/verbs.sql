@@ -105,7 +105,7 @@ select theirs
 -- Put signals into inboxes.
 -- name: post
 select kind, number, state, woken, told
-  from outlast.post($1, $2, $3, $4, $5, $6, $7, $8);
+  from outlast.post($1, $2, $3, $4, $5, $6, $8, $9, $7);
 
 -- Cancel tasks.
 -- name: cancel

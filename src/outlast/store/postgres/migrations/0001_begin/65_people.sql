@@ -8,7 +8,7 @@
 -- has raised.
 create function outlast.post(
     p_tenant text[], p_task text[], p_name text[], p_data text[], p_digest text[], p_key text[], p_most integer,
-    p_now bigint
+    p_now bigint, p_operation text[] default null
 ) returns table (kind text, number bigint, state text, woken boolean, told boolean) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -16,6 +16,7 @@ declare
     v_item record;
     v_head record;
     v_used record;
+    v_wait text;
     v_raised record;
     v_there boolean;
     v_live boolean;
@@ -35,8 +36,8 @@ begin
     -- Task by task, and of each task one by one; the head is written once.
     for v_item in
         select s.*, row_number() over task = 1 as first, lead(s.place) over task is null as last
-          from unnest(p_tenant, p_task, p_name, p_data, p_digest, p_key) with ordinality
-               as s (tenant, task, name, data, digest, key, place)
+          from unnest(p_tenant, p_task, p_name, p_data, p_digest, p_key, p_operation) with ordinality
+               as s (tenant, task, name, data, digest, key, operation, place)
         window task as (partition by s.tenant collate "C", s.task collate "C" order by s.place)
          order by s.tenant collate "C", s.task collate "C", s.place
     loop
@@ -56,6 +57,15 @@ begin
             continue;
         end if;
 
+        -- The one wait that it can answer, where that is over; whoever writes that holds the head.
+        v_wait := null;
+        if v_item.operation is not null then
+            select o.state into v_wait
+              from outlast.operations o
+             where o.tenant = v_item.tenant and o.task = v_item.task and o.key = v_item.operation
+               and (o.state in ('succeeded', 'failed') or o.due_at < v_now);
+        end if;
+
         -- A key tells a repeat for as long as the task is kept.
         select b.number, b.digest into v_used
           from outlast.inbox b
@@ -66,6 +76,9 @@ begin
         elsif not v_live then
             v_kinds[v_item.place] := 'ended';
             v_states[v_item.place] := v_head.state;
+        elsif v_wait is not null then
+            v_kinds[v_item.place] := 'over';
+            v_states[v_item.place] := v_wait;
         else
             -- Every row has raised the facts, so that there is room for as many as these are short of the bound; only
             -- beyond that they are counted.
