@@ -249,8 +249,8 @@ async def test_changes(desk: Desk, far: Client) -> None:
     await desk.waiting(live.id)
     found = await far.versions.rehearse(live.id)
     assert found == await desk.app.versions.rehearse(live.id)
-    assert (await far.versions.adopt(live.id, reason="new")).fits
     assert await far.versions.list() == await desk.app.versions.list(tenant="default")
+    assert (await far.versions.adopt(live.id, reason="new")).fits
 
 
 # -- the desks -----------------------------------------------------------------------------------------------
