@@ -24,6 +24,7 @@ from outlast.app import Operations, Outlast, Pauses, Schedules, TaskHandle
 from outlast.approvals import Approvals, Rules
 from outlast.cli.failing import EXIT_CODES
 from outlast.cli.main import app as cli
+from outlast.connecting import Client
 from outlast.core import ids, jsontext, operation, outcome, schedule, transitions, values, webhooks
 from outlast.core.approval import MAX_SHOWN_BYTES, Allow, Ask, Deny
 from outlast.drills.storm import report
@@ -432,7 +433,7 @@ def python() -> str:
     """The classes that callers and agent code hold, member by member."""
     written = []
     held: Sequence[tuple[str, type]] = (
-        ("app", Outlast), ("handle", TaskHandle), ("ledger", Ledger),
+        ("app", Outlast), ("handle", TaskHandle), ("client", Client), ("ledger", Ledger),
         ("app.operations", Operations), ("app.pauses", Pauses),
         ("app.schedules", Schedules), ("app.approvals", Approvals), ("app.rules", Rules),
         ("task", TaskContext), ("child", Child), ("callback", Callback), ("call", ToolCall),

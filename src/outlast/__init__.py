@@ -3,6 +3,7 @@
 from outlast.alone import Ledger
 from outlast.app import Outlast, TaskHandle
 from outlast.approvals import Approvals, Rules
+from outlast.connecting import Client, ClientTask
 from outlast.core.acceptance import Accept, Reject
 from outlast.core.approval import Allow, Ask, Deny
 from outlast.core.retry import Backoff
@@ -69,6 +70,8 @@ __all__ = [
     "CallPending",
     "ChildCancelled",
     "ChildFailed",
+    "Client",
+    "ClientTask",
     "Deny",
     "EventView",
     "EvidenceView",

@@ -9,7 +9,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Literal, Self, TypeVar, Unpack, overload
 
-from outlast import changing, posting, tokens
+from outlast import changing, connecting, posting, tokens
 from outlast.alone import ENTER_S, Ledger
 from outlast.approvals import Approvals, Rules
 from outlast.changing import AcceptanceView, Versions
@@ -122,6 +122,18 @@ class Outlast:
         self._opened = False
         self._tail: Tail | None = None
         self._submitter: Submitter | None = None
+
+    @staticmethod
+    def connect(
+        url: str, *, api_key: str | None = None, patience: Duration = connecting.PATIENCE_S
+    ) -> connecting.Client:
+        """Answer an app that runs elsewhere, by its HTTP API: ``async with Outlast.connect(…) as app:``.
+
+        url: where the API is, such as ``https://agents.example``. api_key: it says the tenant, the name and
+        the roles by which everything is asked. patience: how long the service may be away, in a row, before a
+        call gives up. The methods are those of an app in process, and so are what they answer and raise.
+        """
+        return connecting.Client(url, api_key=api_key, patience=patience)
 
     # -- registering ----------------------------------------------------------------------------------------
 
@@ -484,8 +496,9 @@ class Outlast:
         data. signed: the body as it came and the headers that sign it (Standard Webhooks), where the callback
         asks for that.
 
-        Raises InvalidToken, InvalidSignature, SignalConflict (it was answered otherwise), TaskNotFound,
-        TaskEnded, the InvalidRequest family.
+        Raises InvalidToken, InvalidSignature, SignalConflict (it was answered otherwise), CallbackOver (its
+        time is over by the database's clock, or another branch was first), TaskNotFound, TaskEnded, the
+        InvalidRequest family.
         """
         return await posting.answer(self.store, self.secret, token, data, message, signed)
 

@@ -22,6 +22,7 @@
     │   ├── FingerprintMismatch   the decision is about something else than was seen
     │   ├── ScheduleConflict      the schedule is not the revision that was seen
     │   ├── SignalConflict        same key, other data
+    │   ├── CallbackOver          the callback was not answered in time, or is wanted no more
     │   ├── TaskEnded             the task is over, and ended otherwise
     │   ├── TaskNotEnded          the task lives, or has succeeded
     │   ├── EffectsUndone         its effects were undone; its journal no longer says what is outside
@@ -89,6 +90,7 @@ __all__ = [
     "Busy",
     "CallHeld",
     "CallPending",
+    "CallbackOver",
     "ChildCancelled",
     "ChildFailed",
     "ConfigurationError",
@@ -295,6 +297,17 @@ class SignalConflict(Conflict):
     """The signal's key was used before for other data."""
 
     code = "signal_conflict"
+
+
+class CallbackOver(Conflict):
+    """Nobody waits for this answer any more, and it was not stored. ``state`` is that of the wait: ``failed``
+    where it has ended, ``running`` where its time is over and its task has yet to say so."""
+
+    code = "callback_over"
+
+    def __init__(self, message: str, *, state: str = "") -> None:
+        super().__init__(message)
+        self.state = state
 
 
 class TaskEnded(Conflict):

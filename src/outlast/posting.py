@@ -10,6 +10,7 @@ from outlast.core.webhooks import SignedBody
 from outlast.engine.outside import OUTSIDE
 from outlast.engine.waits import CALLBACK
 from outlast.errors import (
+    CallbackOver,
     InboxFull,
     InvalidKey,
     InvalidRequest,
@@ -43,7 +44,7 @@ async def answer(
     store: Store, secret: str, token: str, data: Any, message: str | None, signed: SignedBody | None
 ) -> Posted:
     """Answer a callback; the same answer again is the first one again. Raises InvalidToken, InvalidSignature,
-    else as ``signal`` does."""
+    CallbackOver, else as ``signal`` does."""
     tenant, task, key, *more = tokens.read(secret, "callback", token, now=clock.unix_us())
     if SIGNED in more:
         if signed is None:
@@ -53,7 +54,7 @@ async def answer(
         message = signed.id
     # Its sender knows best what is a repeat; some count their tries in what they send.
     repeats = None if message is None else {"message": ids.check_key(message, "webhook-id")}
-    return await _post(store, tenant, task, CALLBACK + key, data, ANSWER, repeats)
+    return await _post(store, tenant, task, CALLBACK + key, data, ANSWER, repeats, operation=key)
 
 
 def callback_token(secret: str, tenant: str, task: str, key: str, *, signed: bool = False) -> str:
@@ -67,22 +68,33 @@ def signing_secret(secret: str, token: str) -> str:
 
 
 async def _post(
-    store: Store, tenant: str, task: str, name: str, data: Any, key: str | None, repeats: Any = None
+    store: Store,
+    tenant: str,
+    task: str,
+    name: str,
+    data: Any,
+    key: str | None,
+    repeats: Any = None,
+    *,
+    operation: str | None = None,
 ) -> Posted:
-    """Post a signal. repeats: what tells a repeat from another message, by default its data."""
+    """Post a signal. repeats: what tells a repeat from another message, by default its data. operation: the
+    one wait that it can answer."""
     plain = values.normalise(data)
     text = values.encode(plain, what=f"the data of signal {name}")
     if key is not None:
         ids.check_key(key, "signal key")
     digest = "" if key is None else canonical.digest(plain if repeats is None else repeats)
-    (posted,) = await store.post(
-        [Signal(tenant=tenant, task=task, name=name, data=text, digest=digest, key=key)]
-    )
+    one = Signal(tenant=tenant, task=task, name=name, data=text, digest=digest, key=key, operation=operation)
+    (posted,) = await store.post([one])
     match posted.kind:
         case "not_found":
             raise TaskNotFound(f"no task {task} in tenant {tenant}")
         case "ended":
             raise TaskEnded(f"task {task} has ended: {posted.state}", state=posted.state)
+        case "over":
+            what = "its time is over" if posted.state == "running" else f"its wait has {posted.state}"
+            raise CallbackOver(f"nobody waits for this answer any more: {what}", state=posted.state)
         case "conflict":
             raise SignalConflict(f"signal {name} with key {key!r} was sent to task {task} with other data")
         case "full":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
@@ -11,6 +12,7 @@ from tests.contract.programs import Program
 from outlast.store.approving import ApprovalFilter, ApprovalRow, Decision
 from outlast.store.contract import Store
 from outlast.store.posting import Cancel, Heard, Signal
+from outlast.store.reconciling import EVERY_TENANT, Pause
 from outlast.store.records import (
     Claimed,
     CommitIntent,
@@ -33,6 +35,8 @@ class PeopleProgram(Program):
 
     def __init__(self, seed: int, stores: tuple[Store, ...], now: int) -> None:
         super().__init__(seed, stores, now)
+        # By dice of their own, so that switches change little of what else is done.
+        self.switches = random.Random(f"switches of {seed}")
         self.rules = 0
         self.said: list[Decision] = []
         self.approvals: list[ApprovalRow] = []
@@ -181,6 +185,34 @@ class PeopleProgram(Program):
                 lambda store: store.withdraw_rule(tenant, number, "person:ann", "no", now=self.scene.now),
             )
             self.seen.add(f"withdrawn {stood}")
+
+    async def switch(self) -> None:
+        """Throw a switch, or take back what stands."""
+        standing = await self.table("pauses")
+        tenant, scope = self.switches.choice(
+            [
+                (
+                    self.switches.choice(self.agents)[0],
+                    self.switches.choice(["all", "tool:pay", "tool:mail"]),
+                ),
+                (EVERY_TENANT, self.switches.choice(["all", "tool:pay"])),
+                *((row["tenant"], row["scope"]) for row in standing * 4),
+            ]
+        )
+        by, reason = self.switches.choice(PEOPLE), self.switches.choice(["too many", "the auditors"])
+        switch = Pause(tenant=tenant, scope=scope, reason=reason, by=by)
+        if standing:
+            stood = await self.on_both(
+                f"resume {switch}", lambda store: store.resume(switch, now=self.scene.now)
+            )
+            self.seen.add(f"resumed {stood}")
+        else:
+            await self.on_both(f"pause {switch}", lambda store: store.pause(switch, now=self.scene.now))
+
+    async def step(self) -> None:
+        await super().step()
+        if self.switches.random() < 0.2:
+            await self.switch()
 
     # -- the journal -----------------------------------------------------------------------------------
 

@@ -109,6 +109,7 @@ async def test_people_go_everywhere() -> None:
         *(f"Decided {kind}" for kind in ("fingerprint", "forbidden", "not_found")),
         *(f"refused {name}" for name in ("cancelled", "not_expired", "rules_changed", "no_approval")),
         *("Delivered told True", "Delivered cancelled True", "withdrawn True", "withdrawn False"),
+        *("refused paused", "resumed True", "resumed False"),
     } - seen
     assert missing == set()
     states = ("requested", "voted", "approved", "rejected", "expired", "withdrawn")

@@ -29,6 +29,8 @@ DATABASE = "postgresql://outlast:secret@db.internal/outlast"
 """Where the pages' PostgreSQL is."""
 PRINTER = "9100"
 """The port of the pages' printer."""
+SERVICE = "agents.internal:8700"
+"""Where the pages' service is."""
 GATEWAY = "8790"
 """The port of the pages' gateway."""
 SERVING = frozenset({"dev", "gateway", "serve", "worker"})

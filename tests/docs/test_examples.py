@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.docs.blocks import Page, pages
 from tests.docs.processes import free_port
-from tests.docs.session import DATABASE, GATEWAY, PRINTER, TICKETS, Session
+from tests.docs.session import DATABASE, GATEWAY, PRINTER, SERVICE, TICKETS, Session
 
 from outlast.testing import Recorder
 
@@ -21,6 +21,7 @@ def test_what_a_page_runs_runs(
 ) -> None:
     asyncio.run(tickets.reset())
     places = {TICKETS: tickets.url, PRINTER: str(free_port()), GATEWAY: str(free_port())}
+    places[SERVICE] = f"127.0.0.1:{free_port()}"
     if any(DATABASE in block.text for block in page.blocks if block.name == name or block.marker == "file"):
         places[DATABASE] = request.getfixturevalue("bare_postgres_url")
     session = Session(page, name, folder, places)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.engine.house import PATIENCE_S
 from tests.engine.script import QUICK, SOON, TICKETS_URL, build
 
 from outlast import Ask, Outlast, ToolCall
@@ -64,6 +65,9 @@ class Desk:
         return [call for call in await self.recorder.log() if call.method == "POST"]
 
     async def violations(self) -> list[Any]:
+        # Whoever comes next delivers; without workers that is whoever enters a scope.
+        while (await self.app.store.deliver(500)).more:
+            pass
         log = [asdict(call) for call in await self.recorder.log()]
         return check_all(await self.app.store.dump(), recorder=log, quiet=True)
 
@@ -384,6 +388,19 @@ async def test_a_pause_holds_calls_back(desk: Desk) -> None:
         assert isinstance(held.value, CallPending)
         await desk.app.pauses.clear("tool:keyed", reason="done", by="kim")
         await ledger.call("keyed", "INV-102", key="file")
+    assert len(await desk.posts()) == 1
+    assert await desk.violations() == []
+
+
+async def test_a_call_that_waits_hears_of_a_switch_that_is_taken_back_without_any_worker(desk: Desk) -> None:
+    await desk.app.pauses.set("all", reason="migration", by="kim")
+    async with desk.ledger() as ledger:
+        calling = asyncio.create_task(ledger.call("keyed", "INV-102", key="file", wait="1h"))
+        async with asyncio.timeout(PATIENCE_S):
+            while not (await desk.app.store.dump())["held_tasks"]:  # noqa: ASYNC110 - nobody tells of a refusal
+                await asyncio.sleep(0.01)
+        await desk.app.pauses.clear("all", reason="done", by="kim")
+        await asyncio.wait_for(calling, PATIENCE_S)
     assert len(await desk.posts()) == 1
     assert await desk.violations() == []
 

@@ -11,7 +11,14 @@ import pytest
 from tests.engine.house import House
 
 from outlast import Outlast, TaskContext, tokens
-from outlast.errors import ConfigurationError, InvalidToken, SignalConflict, TaskEnded, WaitTimeout
+from outlast.errors import (
+    CallbackOver,
+    ConfigurationError,
+    InvalidToken,
+    SignalConflict,
+    TaskEnded,
+    WaitTimeout,
+)
 from outlast.store.contract import Store
 
 SECRET = "not a secret, but long enough"
@@ -97,8 +104,10 @@ async def test_nobody_answers_in_time(signing: House) -> None:
     handle = await signing.submit(agent)
     signing.start()
     await signing.reached(handle, "operation.failed")
-    # It is taken, and nobody takes note of it.
-    await signing.app.answer_callback(tokens_given[0], 1)
+    with pytest.raises(CallbackOver) as over:
+        await signing.app.answer_callback(tokens_given[0], 1)
+    assert over.value.state == "failed"
+    assert (await signing.store.dump())["inbox"] == []
     await handle.signal("end")
     assert (await signing.ended(handle)).result == "none"
     with pytest.raises(TaskEnded):
@@ -106,14 +115,24 @@ async def test_nobody_answers_in_time(signing: House) -> None:
 
 
 async def test_a_callback_can_lose_a_race(signing: House) -> None:
+    given: list[str] = []
+
     @signing.app.agent
     async def agent(task: TaskContext) -> Any:
-        return await task.first(task.callback("payment", timeout="1h").wait(), task.wait("withdrawn"))
+        callback = task.callback("payment", timeout="1h")
+        given.append(callback.token)
+        first = await task.first(callback.wait(), task.wait("withdrawn"))
+        await task.first(task.wait("go"), task.sleep("1h"))
+        return first
 
     handle = await signing.submit(agent)
     signing.start()
     await signing.waits(handle, "signal")
     await handle.signal("withdrawn", 1)
+    await signing.waits(handle, "timer")
+    with pytest.raises(CallbackOver):
+        await signing.app.answer_callback(given[0], {"paid": True})
+    await handle.signal("go")
     assert (await signing.ended(handle)).result == [1, 1]
     assert (await signing.store.dump())["timers"] == []
     assert await signing.violations() == []

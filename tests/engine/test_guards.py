@@ -13,8 +13,10 @@ from outlast import TaskContext, ToolCall
 from outlast.app import TaskHandle
 from outlast.core.retry import Backoff
 from outlast.engine import guards
+from outlast.engine.run import Run
 from outlast.errors import InvalidKey, ToolFailed, ToolRejected
 from outlast.store.reconciling import EVERY_TENANT
+from outlast.store.records import EndAttempt
 from outlast.testing.recorder import Call, Recorder, Rule
 
 QUICK = Backoff(base_s=0.02, max_s=0.16, jitter_s=0, attempts=6)
@@ -23,7 +25,6 @@ QUICK = Backoff(base_s=0.02, max_s=0.16, jitter_s=0, attempts=6)
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look again soon whether a call may be made."""
-    monkeypatch.setattr(guards, "PAUSED_S", 0.1)
     monkeypatch.setattr(guards, "KEY_HELD_S", (0.05,))
 
 
@@ -362,6 +363,69 @@ async def test_a_switch_holds_new_calls_and_lets_them_go(
         ("kim", f"pause:{scope}", "wrong cost centre"),
         ("kim", f"resume:{scope}", "corrected"),
     ]
+    assert await house.violations(recorder) == []
+
+
+async def test_a_held_call_beside_one_under_way_goes_on_as_soon_as_its_switch_is_taken_back(
+    house: House, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The task does not suspend meanwhile, so its worker has to hear of it."""
+
+    @house.app.tool(effect="idempotent")
+    async def slow(call: ToolCall) -> None:
+        await call.http.post(f"{recorder.url}/tickets", json={"invoice": "INV-200", "amount": "1"})
+
+    @house.app.tool(effect="idempotent")
+    async def quick(call: ToolCall) -> None:
+        await call.http.post(f"{recorder.url}/tickets", json={"invoice": "INV-201", "amount": "1"})
+
+    @house.app.agent
+    async def both(task: TaskContext) -> int:
+        await asyncio.gather(task.call(slow), task.call(quick))
+        return task.attempt
+
+    refused, held_back = asyncio.Event(), guards.held_back
+
+    async def seen(*asked: Any) -> Any:
+        refused.set()
+        return await held_back(*asked)
+
+    monkeypatch.setattr(guards, "held_back", seen)
+    await recorder.hold("under way")
+    await house.app.pauses.set("tool:quick", reason="r", by="kim")
+    handle = await house.submit(both)
+    house.start()
+    await recorder.wait_for(held="under way")
+    await asyncio.wait_for(refused.wait(), PATIENCE_S)
+    await house.app.pauses.clear("tool:quick", reason="r", by="kim")
+    await recorder.wait_for(calls=1, method="POST", ended=True)
+    await recorder.release("under way")
+    assert (await house.ended(handle)).result == 1
+    assert await house.violations(recorder) == []
+
+
+async def test_a_switch_taken_back_in_the_moment_of_suspending_is_not_missed(
+    house: House, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = register(house, recorder)
+    await house.app.pauses.set("all", reason="r", by="kim")
+    suspend = Run._suspend
+    moments: list[str] = []
+
+    async def slowly(run: Run, ending: EndAttempt) -> None:
+        if not moments:
+            moments.append(run.task)
+            await house.app.pauses.clear("all", reason="r", by="kim")
+            # Told while the suspension is on its way, which does not know of it.
+            while (await house.store.dump())["held_tasks"]:
+                await house.store.deliver(500)
+        await suspend(run, ending)
+
+    monkeypatch.setattr(Run, "_suspend", slowly)
+    handle = await house.submit(files)
+    house.start(linger_s=0.0)
+    assert (await house.ended(handle)).state == "succeeded"
+    assert moments == [handle.id]
     assert await house.violations(recorder) == []
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.races.blocking import Blocked, Place, cancel, claim, deferred_then, flush, into, people
+from tests.races.blocking import Blocked, Place, cancel, claim, deferred_then, flush, flushing, into, people
 from tests.races.holding import ended, rival, start
 
 from outlast.store.posting import Delivered
@@ -21,6 +21,7 @@ from outlast.store.records import (
     TaskRef,
 )
 from outlast.testing.checkers import check_all
+from outlast.testing.store_suite.effects import refusal, switch
 from outlast.testing.store_suite.posting import inbox
 from outlast.testing.store_suite.scene import HOUR, Scene, changed
 
@@ -231,6 +232,113 @@ async def _(place: Place) -> None:
     assert told == {parent.task for parent in parents}
     for parent in parents:
         assert [row.number for row in await inbox(scene, parent)] == [1, 2]
+
+
+# ── switches that are taken back ─────────────────────────────────────────────────────────────────
+
+
+async def a_switch_has_held(scene: Scene, *, taken_back: bool = True) -> Claimed:
+    """Have a running task whose call a switch has refused, and which has not heard that it is gone."""
+    await scene.store.pause(switch(scene.tenant), now=scene.now)
+    claimed = await scene.running(ttl_us=HOUR)
+    assert await refusal(scene, claimed, scene.intent()) == "paused"
+    if taken_back:
+        assert await scene.store.resume(switch(scene.tenant), now=scene.now)
+    return claimed
+
+
+@blocked("deliver", "switch", "changed")
+async def _(place: Place) -> None:
+    """A refusal is under way as its switch is taken back: that is answered when it can be found."""
+    scene = place.scene
+    claimed = await scene.running()
+    await scene.store.pause(switch(scene.tenant), now=scene.now)
+    async with rival(place.url) as other:
+        await flush(other, scene, claimed, scene.intent())
+        twin = start(scene.store.resume(switch(scene.tenant), now=scene.now))
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert await ended(twin) is True
+    assert [one.task for one in (await ended(delivering(scene))).told] == [claimed.task]
+
+
+@blocked("flush", "switch", "changed")
+async def _(place: Place) -> None:
+    """The switch is taken back first: the intent is admitted, and nothing is kept of it."""
+    scene = place.scene
+    claimed = await scene.running()
+    await scene.store.pause(switch(scene.tenant), now=scene.now)
+    async with rival(place.url) as other:
+        assert await (await people(other)).resume(switch(scene.tenant), now=scene.now)
+        twin = flushing(scene, claimed, scene.intent())
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert (await ended(twin))[0].refusals == ()
+    assert (await scene.store.dump())["held_tasks"] == []
+
+
+@blocked("flush", "switch", "held")
+async def _(place: Place) -> None:
+    """A switch is thrown: an intent that waits for that is refused by it."""
+    scene = place.scene
+    claimed = await scene.running()
+    async with rival(place.url) as other:
+        await (await people(other)).pause(switch(scene.tenant), now=scene.now)
+        twin = flushing(scene, claimed, scene.intent())
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert (await ended(twin))[0].refusals == ((0, "paused"),)
+
+
+@blocked("deliver", "head", "changed")
+async def _(place: Place) -> None:
+    """Whom a switch has held suspends first: it is woken."""
+    scene = place.scene
+    claimed = await a_switch_has_held(scene)
+    async with rival(place.url) as other:
+        await flush(other, scene, claimed, scene.suspension("operator"))
+        twin = delivering(scene)
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert [one.task for one in (await ended(twin)).told] == [claimed.task]
+    assert (await scene.task(claimed)).state == "queued"
+
+
+@blocked("deliver", "head", "changed")
+async def _(place: Place) -> None:
+    """Whom a switch has held is told first: its suspension has not seen it."""
+    scene = place.scene
+    claimed = await a_switch_has_held(scene)
+    async with rival(place.url) as other:
+        await (await other.about_to_commit("deliver")).deliver(99, now=scene.now)
+        verdict = await deferred_then(scene, other, claimed, scene.suspension("operator"))
+    assert verdict.state == "queued"
+
+
+@blocked("flush", "switch", "changed")
+async def _(place: Place) -> None:
+    """Whom a switch has held ends while somebody who delivers has taken that: neither waits for the other."""
+    scene = place.scene
+    claimed = await a_switch_has_held(scene)
+    async with rival(place.url) as other:
+        await other.hold("held_tasks", tenant=claimed.tenant, task=claimed.task)
+        twin = flushing(scene, claimed, scene.success())
+        assert not await other.see_blocked(twin)
+        assert (await ended(twin))[0].state == "succeeded"
+    assert await ended(delivering(scene)) == Delivered()
+    assert (await scene.store.dump())["held_tasks"] == []
+
+
+@blocked("deliver", "switch", "held")
+async def _(place: Place) -> None:
+    """Another fails to tell whom a switch has held: nobody waited, and it is told afterwards."""
+    scene = place.scene
+    claimed = await a_switch_has_held(scene)
+    async with rival(place.url) as other:
+        await (await other.about_to_commit("deliver")).deliver(99, now=scene.now)
+        assert await ended(delivering(scene)) == Delivered()
+        await other.rollback()
+    assert [one.task for one in (await scene.store.deliver(99, now=scene.now)).told] == [claimed.task]
 
 
 @blocked("flush", "head", "changed")

@@ -9,12 +9,17 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.engine.house import House
 from tests.races.blocking import Blocked, Place, cancel, claim, deferred_then, flush, into, people
 from tests.races.holding import ended, rival, start
 
-from outlast.store.posting import CancelReply
+from outlast import TaskContext
+from outlast.errors import WaitTimeout
+from outlast.store.posting import CancelReply, Posted
 from outlast.store.records import (
+    Claimed,
     Serves,
+    TaskRef,
 )
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene
@@ -84,6 +89,48 @@ async def _(place: Place) -> None:
         assert [(one.kind, one.state) for one in await ended(twin)] == [("ended", "succeeded")]
     assert await scene.rows("inbox", claimed) == []
     assert (await scene.kinds(claimed))[-1] == "task.succeeded"
+
+
+async def a_wait_is_open(scene: Scene, due_in_us: int) -> Claimed:
+    """Have a task that waits for the answer to a callback, by the database's clock."""
+    claimed = await scene.running(ttl_us=HOUR)
+    wait = scene.step("wait", kind="signal", state="running", due_in_us=due_in_us, result=None)
+    await scene.store.flush(scene.batch(scene.writes(claimed, wait)))
+    return claimed
+
+
+def answering(scene: Scene, claimed: Claimed) -> Any:
+    """Begin to answer it, by the database's clock."""
+    return start(scene.store.post([scene.signal(claimed, "callback", key="answer", operation="wait")]))
+
+
+@blocked("post", "head", "held")
+async def _(place: Place) -> None:
+    """The wait's time is over while its task is held: the answer comes too late."""
+    scene = place.scene
+    claimed = await a_wait_is_open(scene, SECOND // 2)
+    due_at = (await scene.operation(claimed, "wait")).due_at
+    async with rival(place.url) as other:
+        await other.hold("tasks", tenant=claimed.tenant, id=claimed.task)
+        twin = answering(scene, claimed)
+        assert await other.see_blocked(twin)
+        await other.see_time_over(due_at)
+        await other.commit()
+        assert await ended(twin) == [Posted(kind="over", state="running")]
+    assert await scene.rows("inbox", claimed) == []
+
+
+@blocked("post", "head", "changed")
+async def _(place: Place) -> None:
+    """The wait is recorded as over first."""
+    scene = place.scene
+    claimed = await a_wait_is_open(scene, HOUR)
+    async with rival(place.url) as other:
+        await flush(other, scene, claimed, scene.step("wait", kind="signal", state="failed", result=None))
+        twin = answering(scene, claimed)
+        assert await other.see_blocked(twin)
+        await other.commit()
+        assert await ended(twin) == [Posted(kind="over", state="failed")]
 
 
 @blocked("post", "head", "changed")
@@ -367,3 +414,29 @@ async def _(place: Place) -> None:
 async def test_a_blocked_twin_tells_the_truth(place: Place, twin: Blocked) -> None:
     await twin.play(place)
     assert check_all(await place.scene.store.dump()) == []
+
+
+async def test_an_answer_that_is_on_its_way_to_disk_when_the_wait_is_over_counts(place: Place) -> None:
+    """It was posted in time, though whoever waits cannot see it yet."""
+    async with House(place.scene.store) as house:
+
+        @house.app.agent
+        async def waits(task: TaskContext) -> Any:
+            try:
+                return await task.wait("go", timeout=1)
+            except WaitTimeout:
+                return "nobody"
+
+        handle = await house.submit(waits)
+        house.start(linger_s=60.0)
+        await house.reached(handle, "operation.started")
+        (wait,) = (await house.operations(handle)).values()
+        due_at = wait.due_at
+        assert due_at is not None
+        async with rival(place.url) as other:
+            named = TaskRef(tenant=handle.tenant, task=handle.id)
+            signal = place.scene.signal(named, "go", data='"ann"')
+            assert [one.kind for one in await (await people(other)).post([signal])] == ["accepted"]
+            await other.see_time_over(int(due_at.timestamp() * 1_000_000) + SECOND // 4)
+            await other.commit()
+        assert (await house.ended(handle)).result == "ann"

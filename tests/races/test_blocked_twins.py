@@ -1468,6 +1468,7 @@ async def test_nobody_who_only_reads_waits(place: Place) -> None:
             "unsettled",
             "business_keys",
             "pauses",
+            "held_tasks",
             "audit",
             "inbox",
             "posts",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from typing import Any
@@ -11,6 +12,7 @@ from tests.server.desk import JSON, PATIENCE_S, SECRET, Desk, settings
 
 from outlast import TaskContext, clock, tokens
 from outlast.core import webhooks
+from outlast.errors import WaitTimeout
 from outlast.server import create_app
 
 
@@ -63,6 +65,29 @@ async def test_an_answer_needs_no_key_and_counts_once(desk: Desk) -> None:
     assert (again.status_code, again.json()) == (200, {"status": "repeated"})
     other = await outside.post(f"/v1/callbacks/{token}", content=b'{"paid": false}')
     assert (other.status_code, other.json()["code"]) == (409, "conflict")
+
+
+async def test_an_answer_that_nobody_waits_for_any_more_is_refused_for_good(desk: Desk) -> None:
+    given: list[str] = []
+
+    @desk.app.agent
+    async def calls(task: TaskContext) -> Any:
+        callback = task.callback("paid", timeout=0.05)
+        given.append(callback.token)
+        try:
+            await callback
+        except WaitTimeout:
+            return await task.wait("end")
+
+    desk.work()
+    task = await desk.submitted("calls")
+    async with asyncio.timeout(PATIENCE_S):
+        async for event in desk.app.events(task):
+            if event.kind == "operation.failed":
+                break
+    late = await answer(desk, given[0], {"paid": True})
+    assert (late.status_code, late.json()["code"], late.json()["state"]) == (410, "callback_over", "failed")
+    assert (await desk.app.store.dump())["inbox"] == []
 
 
 async def test_a_message_with_an_id_repeats_by_its_id(desk: Desk) -> None:

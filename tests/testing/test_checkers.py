@@ -591,6 +591,27 @@ def _leave_a_post_in_a_quiet_system(it: Exhibit) -> None:
     )
 
 
+@breaks("quiet_is_quiet", "is held back by nothing (tenant-green, tool:y)")
+def _hold_back_by_a_switch_that_is_gone(it: Exhibit) -> None:
+    _quiet(it)
+    it.dump["held_tasks"].append(
+        {
+            "by_tenant": "tenant-green",
+            "scope": "tool:y",
+            "tenant": "tenant-green",
+            "task": it.tasks["waiting"],
+        }
+    )
+
+
+@breaks("quiet_is_quiet", "is held back by nothing (tenant-green, tool:x)")
+def _hold_back_what_is_over(it: Exhibit) -> None:
+    _quiet(it)
+    it.dump["held_tasks"].append(
+        {"by_tenant": "tenant-green", "scope": "tool:x", "tenant": "tenant-green", "task": it.tasks["failed"]}
+    )
+
+
 @breaks("quiet_is_quiet", "outbox holds 1 rows to publish")
 def _keep_a_message_in_a_quiet_system(it: Exhibit) -> None:
     message = it.rows("outbox", "succeeded")[0]

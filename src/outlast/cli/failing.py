@@ -77,6 +77,7 @@ EXIT_CODES: Final[dict[str, int]] = {
     "session_taken": CONFLICT,
     "settlement_conflict": CONFLICT,
     "signal_conflict": CONFLICT,
+    "callback_over": CONFLICT,
     "step_failed": FAILED,
     "store_unavailable": UNAVAILABLE,
     "stream_overrun": UNAVAILABLE,

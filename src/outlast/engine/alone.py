@@ -37,6 +37,7 @@ from outlast.core import canonical, ids, values
 from outlast.engine import effects
 from outlast.engine.hearing import Hearing
 from outlast.engine.housekeeping import sweeper
+from outlast.engine.housekeeping.delivering import keep_delivering
 from outlast.engine.registry import AgentSpec, Registry, ToolSpec
 from outlast.engine.run import CALM_TURNS, GatewayPlace, Wait
 from outlast.engine.scoped import Patience, Scoped
@@ -258,8 +259,9 @@ class Alone(Worker):
         await self._left.wait()
 
     def duties(self) -> list[Any]:
-        """Keep the lease, and hear what is posted; nobody else's work is done here."""
-        return [self.session.keep(), Hearing(self).keep()]
+        """Keep the lease, and hear what is posted. Of others' work only the delivery is done here: where
+        there are only scripts, nobody else tells that a switch was taken back."""
+        return [self.session.keep(), Hearing(self).keep(), keep_delivering(self.store, self.settings)]
 
     def _session_lost(self, session: str) -> None:
         super()._session_lost(session)

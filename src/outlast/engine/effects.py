@@ -225,9 +225,10 @@ async def _attempt(run: Run, operation: Operation) -> Outcome | HeldBack:
         if missing is not None:
             return await guards.refuse(run, operation, "precondition", f"not started: {missing}")
         probes.reach("effects.before_intent")
+        heard = run.facts
         refused = await _intend(run, operation, consent)
         if refused is not None:
-            return await guards.held_back(run, operation, refused)
+            return await guards.held_back(run, operation, refused, heard)
         probes.reach("effects.after_intent")
         if run.sealed:
             outcome: Outcome = Failed(
@@ -454,7 +455,10 @@ async def _wait(run: Run, operation: Operation, held: HeldBack) -> None:
     due = None if held.wait_s is None else clock.monotonic() + held.wait_s
     try:
         await run.wait_for_news(
-            operation.key, Wait(reason=held.reason, due=due, stored=due is None), held.wait_s
+            operation.key,
+            Wait(reason=held.reason, due=due, stored=due is None),
+            held.wait_s,
+            since=held.since,
         )
     finally:
         run.active += 1

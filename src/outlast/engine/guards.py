@@ -25,8 +25,6 @@ from outlast.store.reconciling import KeyHolder
 from outlast.store.records import RecordOperation
 from outlast.store.rows import OperationFilter
 
-PAUSED_S = 5.0
-"""How often a paused call looks whether the switch still stands."""
 KEY_HELD_S = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
 """How often a call looks whether another one has given up its business key."""
 
@@ -48,12 +46,12 @@ async def unmet(operation: Operation) -> str | None:
     return answer if isinstance(answer, str) and answer else "its precondition is not met"
 
 
-async def held_back(run: Run, operation: Operation, refused: str) -> HeldBack | Succeeded:
-    """Turn a gate's refusal into a wait, an answer or a failure."""
+async def held_back(run: Run, operation: Operation, refused: str, heard: int) -> HeldBack | Succeeded:
+    """Turn a gate's refusal into a wait, an answer or a failure. heard: the run's facts before it asked."""
     name, _, detail = refused.partition(" ")
     operation.held += 1
     if name == "paused":
-        return HeldBack(why="paused by an operator", wait_s=PAUSED_S, reason="operator")
+        return HeldBack(why="paused by an operator", wait_s=None, reason="operator", since=heard)
     if name == "held":
         wait_s = int(detail) / 1_000_000
         return HeldBack(why="its provider asked everybody to wait", wait_s=wait_s, reason="limit")

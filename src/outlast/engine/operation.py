@@ -82,10 +82,12 @@ def business_key(tool: ToolSpec, plain: dict[str, Any]) -> BusinessKey | None:
 class HeldBack:
     """A call that may not be made now.
 
-    wait_s: when to try again, None when only news can move it (a settlement, a decision). reason: what the
-    task is said to wait for meanwhile.
+    wait_s: when to try again, None when only news can move it (a settlement, a decision, a switch that is
+    taken back). reason: what the task is said to wait for meanwhile. since: the run's facts before it was
+    refused, where news may have come in between.
     """
 
     why: str
     wait_s: float | None
     reason: str = "timer"
+    since: int | None = None

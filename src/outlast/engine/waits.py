@@ -39,7 +39,7 @@ from outlast.engine.steps import known, recorded, under_way
 from outlast.engine.wording import event, failure
 from outlast.errors import LeaseLost, WaitTimeout
 from outlast.store.contract import BatchRejected
-from outlast.store.records import InboxRow, OperationRow, RecordOperation
+from outlast.store.records import AppendEvents, Entry, InboxRow, OperationRow, RecordOperation
 
 CALLBACK = "callback:"
 """What the names of callbacks' signals begin with."""
@@ -89,7 +89,7 @@ class Waiting:
         raise AssertionError("unreachable")
 
 
-async def on_disk(run: Run, entry: RecordOperation) -> None:
+async def on_disk(run: Run, entry: Entry) -> None:
     """Record an entry and wait until it is on disk; a run that cannot do so ends."""
     run.active += 1
     try:
@@ -237,7 +237,9 @@ async def _arrival(run: Run, waiting: Waiting, ear: Ear, due_at: int | None) -> 
             return row
         left_us = None if due_at is None else due_at - run.host.session.database_now()
         if left_us is not None and left_us <= 0:
-            # What was posted by then counts, though nobody may have told of it.
+            # What was posted by then counts, though nobody may have told of it, and though it may be on its
+            # way to disk yet: that holds the task's head, which an entry of ours waits for.
+            await on_disk(run, AppendEvents(events=()))
             await _busily(run)
             if ear.row is None:
                 waiting.time_out(run, f"no signal {waiting.name} came in time")

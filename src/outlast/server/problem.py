@@ -17,6 +17,7 @@ from outlast.core import values
 from outlast.engine.signature import pointer
 from outlast.errors import (
     ApprovalConflict,
+    CallbackOver,
     FingerprintMismatch,
     InvalidInput,
     InvalidRequest,
@@ -71,6 +72,7 @@ PROBLEMS: Final[dict[str, tuple[int, str]]] = {
     "settlement_conflict": (409, "The operation is not open to this settlement"),
     "approval_conflict": (409, "The approval cannot be decided any more"),
     "fingerprint_mismatch": (409, "The approval asks about something else than was seen"),
+    "callback_over": (410, "Nobody waits for this answer any more"),
     "task_ended": (409, "The task has ended"),
     "task_not_ended": (409, "The task lives, or has succeeded"),
     "effects_undone": (409, "What the task has done was undone"),
@@ -181,7 +183,7 @@ def _of_outlast(_: Request, error: Exception) -> Response:
         ]
     elif isinstance(error, InvalidRequest) and error.pointer:
         members["errors"] = [{"pointer": error.pointer, "detail": str(error)}]
-    if isinstance(error, SettlementConflict | ApprovalConflict | TaskEnded | TaskNotEnded):
+    if isinstance(error, SettlementConflict | ApprovalConflict | TaskEnded | TaskNotEnded | CallbackOver):
         members["state"] = error.state
     if isinstance(error, FingerprintMismatch):
         members["current"] = error.current

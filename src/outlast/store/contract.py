@@ -257,7 +257,9 @@ class Store(Protocol):
 
         Lock, then look. An accepted one raises the head's facts, appends ``signal.received`` and wakes a task
         that waits, whatever it waits for, but not one that has not begun since its ``run_at`` lies ahead; a
-        running task's worker is told (``news``). Idempotent by (task, name, key).
+        running task's worker is told (``news``). One that answers a single wait is refused as ``over`` once
+        that wait has ended or its due time has passed; posted at that very instant it counts. Idempotent by
+        (task, name, key).
         """
         ...
 
@@ -280,11 +282,12 @@ class Store(Protocol):
         ...
 
     async def deliver(self, limit: int, *, now: int | None = None) -> Delivered:
-        """Deliver what tasks' ends have left for other tasks, at most ``limit``.
+        """Deliver what ends of tasks and of switches have left for other tasks, at most ``limit``.
 
         The end of a child goes into its parent's inbox, raises its facts and wakes it, also where the parent
         has failed or was cancelled, since it may be tried again; children of a task that has ended are
-        cancelled. Each is written in the transaction that caused it and deleted in the one
+        cancelled; tasks that a switch has held back which stands no more have their facts raised and are
+        woken. Each is written in the transaction that caused it and deleted in the one
         that delivers it; several may deliver at once. Idempotent.
         """
         ...
@@ -356,14 +359,16 @@ class Store(Protocol):
         ...
 
     async def pause(self, switch: Pause, *, now: int | None = None) -> None:
-        """Stop new intents of a scope from the next batch on; kept in the audit trail. Idempotent."""
+        """Stop new intents of a scope: once it has answered, none is admitted. Kept in the audit trail.
+        Idempotent."""
         ...
 
     async def resume(self, switch: Pause, *, now: int | None = None) -> bool:
-        """Take a switch back; answers whether it stood; kept in the audit trail.
+        """Take a switch back; answers whether it stood; kept in the audit trail. Idempotent.
 
-        Wakes nobody: a refused intent leaves no row by which the tasks that wait could be found, and an index
-        for them would be paid for by every call. They look again by their own timers.
+        An intent that a switch refuses leaves its task on record under that switch; ``deliver`` tells those
+        whose switch stands no more. Intents under way are waited for, so that none of them is missed, and
+        none is told before it is refused.
         """
         ...
 

@@ -1,4 +1,5 @@
-"""The frozen records of facts that reach a task from outside: signals, its children's ends, a cancel.
+"""The frozen records of facts that reach a task from outside: signals, its children's ends, a cancel, the end
+of a switch.
 
 A fact is posted under the task's head: it raises the head's ``facts``, wakes a task that waits, and is told
 to the worker of one that runs. Units and payloads are those of ``outlast.store.records``.
@@ -20,7 +21,8 @@ class Signal:
     """A message for a task, in the order in which it was accepted.
 
     name: what a wait asks for. key: deduplicates within (task, name), for as long as the task is kept; None
-    never does. digest: of the data, which tells a repeat from another message under the same key.
+    never does. digest: of the data, which tells a repeat from another message under the same key. operation:
+    the one wait that it can answer; without it nothing is answered any more.
     """
 
     tenant: str
@@ -29,6 +31,7 @@ class Signal:
     data: str
     digest: str
     key: str | None = None
+    operation: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +40,13 @@ class Posted:
 
     kind ``not_found``: no such task. ``replayed``: the key was used for the same data, whatever became of the
     task since. ``conflict``: the key was used for other data. ``ended``: the task is over; ``state`` says
-    how. ``full``: MAX_INBOX signals lie there already. ``accepted``: stored now. number: its place in the
-    task's inbox; with ``replayed`` and ``conflict`` that of the one that has the key.
+    how. ``over``: the wait that it would answer has ended, or its time has, by the database's clock;
+    ``state`` is that of the wait. ``full``: MAX_INBOX signals lie there already. ``accepted``: stored now.
+    number: its place in the task's inbox; with ``replayed`` and ``conflict`` that of the one that has the
+    key.
     """
 
-    kind: Literal["accepted", "replayed", "conflict", "not_found", "ended", "full"]
+    kind: Literal["accepted", "replayed", "conflict", "not_found", "ended", "over", "full"]
     number: int = 0
     state: str = ""
 
@@ -99,8 +104,9 @@ class News:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """What one delivery did: parents that were told of their children's ends, children that were cancelled
-    (or marked, where they run) since their parent had ended. What is left for a task that has ended is gone
+    """What one delivery did: tasks that were told (parents of their children's ends, others that no switch
+    holds them back any more), children that were cancelled (or marked, where they run) since their parent had
+    ended. What is left for a task that has ended is gone
     without a word. more: there is more to deliver."""
 
     told: tuple[TaskRef, ...] = ()

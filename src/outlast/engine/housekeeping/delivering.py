@@ -1,7 +1,8 @@
-"""The delivery: what tasks' ends have left for other tasks is brought to them.
+"""The delivery: what ends of tasks and of switches have left for other tasks is brought to them.
 
-Purpose: a child's end reaches its parent, and a parent's end its children, apart from the transaction that
-caused it, so that no batch locks the heads of two families.
+Purpose: a child's end reaches its parent, a parent's end its children, and the end of a switch those whose
+calls it held back, apart from the transaction that caused it, so that no batch locks the heads of two
+families, and taking a switch back costs the same however many it held.
 
 Failure by failure: whoever delivers dies: its transaction is undone, and another delivers. A hint is lost:
 the next look comes a few seconds later. The store is away: what was left is delivered when it answers again.

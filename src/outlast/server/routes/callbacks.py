@@ -32,7 +32,7 @@ class CallbackAnswered(BaseModel):
         202: {"description": "The answer is stored"},
         **refusals(
             *("bad_json", "body_too_large", "unsupported_media_type", "invalid_signature"),
-            *("invalid_token", "task_ended", "conflict", "inbox_full"),
+            *("invalid_token", "task_ended", "callback_over", "conflict", "inbox_full"),
             public=True,
         ),
     },
@@ -47,7 +47,8 @@ async def answer_callback(
     token: Annotated[str, Path(description="The callback's; it stands for a key.")],
     data: Annotated[Any, Body(description="The answer: any JSON value.")] = None,
 ) -> Response:
-    """Answer a callback, once: what its agent waits for. A repeat is harmless.
+    """Answer a callback, once: what its agent waits for. A repeat is harmless; once its time is over, or its
+    agent has gone on without it, an answer is refused for good.
 
     A repeat is a message with the same `webhook-id` or, without one, with the same data.
     """

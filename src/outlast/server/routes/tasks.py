@@ -244,7 +244,10 @@ async def list_task_operations(asked: Around, task: TaskId) -> Response:
     "/tasks/{task}/cancel",
     response_model=Task,
     responses={
-        200: {"description": "It is cancelled, now or since before"},
+        200: {
+            "description": "It is cancelled, now or since before",
+            "headers": {"Idempotent-Replayed": _described("`true` when it was cancelled before.")},
+        },
         202: {"model": Task, "description": "It begins nothing new but to undo, and ends as cancelled"},
         **refusals(
             *("bad_json", "body_too_large", "unsupported_media_type"),
@@ -266,9 +269,10 @@ async def cancel_task(body: NewCancel, asked: Operating, task: TaskId) -> Respon
         view = await asked.app.get(task, tenant=tenant)
         raise Refused(ended.code, str(ended), state=ended.state, task=task_body(view, asked.root)) from None
     view = await asked.app.get(task, tenant=tenant)
-    return answer(
-        task_body(view, asked.root), 202 if reply.kind == "requested" else 200, state_headers(view, None)
-    )
+    headers = state_headers(view, None)
+    if reply.kind == "already":
+        headers["Idempotent-Replayed"] = "true"
+    return answer(task_body(view, asked.root), 202 if reply.kind == "requested" else 200, headers)
 
 
 @router.post(

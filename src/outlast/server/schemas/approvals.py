@@ -64,6 +64,7 @@ class Approval(BaseModel):
     """A question to people. ``shown``: all that will be done, or all that is asked."""
 
     id: str
+    tenant: str
     task: str
     operation: Annotated[str, Field(description="What waits for it.")]
     subject: Literal["call", "question"]
@@ -134,6 +135,7 @@ class Rule(BaseModel):
     """A standing rule: policy, not a decision."""
 
     number: int
+    tenant: str
     tool: str
     verdict: Literal["allow", "deny"]
     bounds: dict[str, dict[str, Any]]
@@ -159,6 +161,7 @@ def approval_body(view: ApprovalView, root: str) -> dict[str, Any]:
     here = approval_path(root, view.id)
     return {
         "id": view.id,
+        "tenant": view.tenant,
         "task": view.task,
         "operation": view.operation,
         "subject": view.subject,
@@ -207,6 +210,7 @@ def rule_body(view: RuleView) -> dict[str, Any]:
     """Write a standing rule."""
     return {
         "number": view.number,
+        "tenant": view.tenant,
         "tool": view.tool,
         "verdict": view.verdict,
         "bounds": view.bounds,

@@ -21,6 +21,7 @@ class NewPause(Body):
 class Pause(BaseModel):
     """A switch that stops new calls, from the next one on; what is under way goes on."""
 
+    tenant: Annotated[str, Field(description="Whose calls it stops; `*` for everybody's.")]
     scope: Annotated[str, Field(description="`all`, or `tool:<name>`.")]
     everybody: Annotated[bool, Field(description="Whether it stands for every tenant.")]
     reason: str
@@ -60,6 +61,7 @@ class AuditPage(BaseModel):
 def pause_body(view: PauseView, tenant: str) -> dict[str, Any]:
     """Write a switch as a tenant sees it."""
     return {
+        "tenant": view.tenant,
         "scope": view.scope,
         "everybody": view.tenant != tenant,
         "reason": view.reason,

@@ -103,6 +103,7 @@ class QueuePlace(BaseModel):
     ]
     sender_gone: Annotated[bool, Field(description="Whoever made the last attempt cannot send any more.")]
     why: Annotated[str, Field(description="The plan, for people.")]
+    resend: Annotated[bool, Field(description="Settled as to be sent again, which its task is to do.")]
 
 
 class QueuedOperation(Operation):
@@ -233,6 +234,7 @@ def place_body(view: QueueView | None) -> dict[str, Any] | None:
         "ask_at": written(view.ask_at),
         "sender_gone": view.sender_gone,
         "why": view.why,
+        "resend": view.resend,
     }
 
 

@@ -384,12 +384,15 @@ class PostgresStore(Changing):
     async def pause(self, switch: Pause, *, now: int | None = None) -> None:
         """Stop new intents of a scope, with an audit row; idempotent."""
         arguments = (switch.tenant, switch.scope, switch.reason, switch.by, now)
-        await self._rows(self._control_line, "pause", *arguments)
+        await self._rows(self._people_line, "pause", *arguments)
 
     async def resume(self, switch: Pause, *, now: int | None = None) -> bool:
         """Take a switch back, with an audit row; answers whether it stood. Idempotent."""
         arguments = (switch.tenant, switch.scope, switch.reason, switch.by, now)
-        return bool(await self._rows(self._control_line, "resume", *arguments))
+        stood = bool((await self._row(self._people_line, "resume", *arguments))[0])
+        if stood:
+            self._hint("posts")
+        return stood
 
     async def sweep(self, request: SweepRequest, *, now: int | None = None) -> Swept:
         """End sessions that ran out, wake what is due, fail what is past its deadline; one sweeper at a

@@ -47,7 +47,9 @@ class People(Views):
         """Put signals into inboxes under the heads' locks; atomic, idempotent by (task, name, key)."""
         if not signals:
             return []
-        columns = zip(*((s.tenant, s.task, s.name, s.data, s.digest, s.key) for s in signals), strict=True)
+        columns = zip(
+            *((s.tenant, s.task, s.name, s.data, s.digest, s.key, s.operation) for s in signals), strict=True
+        )
         rows = await self._rows(self._people_line, "post", *columns, MAX_INBOX, now)
         self._hint_posted(woken=rows[0]["woken"], told=rows[0]["told"])
         return [Posted(kind=row["kind"], number=row["number"], state=row["state"]) for row in rows]
@@ -68,7 +70,8 @@ class People(Views):
         return [News(**dict(row)) for row in rows]
 
     async def deliver(self, limit: int, *, now: int | None = None) -> Delivered:
-        """Deliver what tasks' ends have left, and delete it in the same transaction; idempotent."""
+        """Deliver what ends of tasks and of switches have left, and delete it in the same transaction;
+        idempotent."""
         found: dict[str, list[TaskRef]] = {"told": [], "cancelled": [], "more": []}
         for kind, tenant, task in await self._rows(self._deliver_line, "deliver", limit, now):
             found[kind].append(TaskRef(tenant=tenant, task=task))

@@ -29,8 +29,8 @@ from outlast.store.scheduling import ScheduleRow
 _TABLES = (
     "tasks", "inputs", "lanes", "queue", "leases", "attempts", "sessions", "writers", "operations",
     "unsettled", "evidence", "events", "timers", "results", "outbox", "provider_waits", "business_keys",
-    "pauses", "audit", "settled_counts", "inbox", "posts", "approvals", "votes", "rules", "schedules",
-    "issued", "acceptances", "outside", "migrations",
+    "pauses", "held_tasks", "audit", "settled_counts", "inbox", "posts", "approvals", "votes", "rules",
+    "schedules", "issued", "acceptances", "outside", "migrations",
 )  # fmt: skip
 _VIEW_CONNECTIONS = 3
 

@@ -347,7 +347,7 @@ class SqliteStore:
         return await self._desk().write(lambda tx: posting.news(tx, session, heard))
 
     async def deliver(self, limit: int, *, now: int | None = None) -> Delivered:
-        """Deliver what tasks' ends have left; see ``Store.deliver``."""
+        """Deliver what ends of tasks and of switches have left; see ``Store.deliver``."""
         return await self._desk().write(
             lambda tx: posting.deliver(tx, limit, now), peek=posting.nothing_to_deliver
         )

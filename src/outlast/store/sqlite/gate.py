@@ -25,8 +25,12 @@ def admit(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
     business = entry.business
     refusal = _against(tx, head, entry)
     if refusal is not None:
-        # Whoever is behind the ledger has to hear of that first.
-        return refusal if _is_planned(tx, head, entry) else "not_planned"
+        if not _is_planned(tx, head, entry):
+            # Whoever is behind the ledger has to hear of that first.
+            return "not_planned"
+        if refusal == "paused":
+            switches.hold(tx, head.tenant, head.task, entry.name)
+        return refusal
     first = entry.attempt == 0 and entry.turn == 0 and not entry.resend
     value = None if business is None else business.value
     admitted = first and tx.run(
@@ -97,7 +101,7 @@ def any_waits(tx: Transaction, at: int) -> bool:
 
 def _against(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
     """Say what is against an intent beside the ledger itself."""
-    if switches.paused(tx, head.tenant, entry.name):
+    if switches.standing(tx, head.tenant, entry.name) is not None:
         return "paused"
     if entry.provider is not None and any_waits(tx, head.at):
         wait = tx.row("read_wait", (head.tenant, entry.provider))

@@ -224,6 +224,7 @@ class Head:
             tx.run("lose_operation", (*name, key))
             self.unsettle(key)
         keys.give_up_planned(tx, *name)
+        tx.run("release_task", name)
         left = tx.row("read_leavings", name)
         assert left is not None, "a head has an input"
         announced, parent, parent_key, effects_open, asks = left

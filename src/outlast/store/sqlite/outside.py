@@ -46,11 +46,14 @@ def post_outside(tx: Transaction, events: Sequence[OutsideEvent], now: int | Non
     tx.write_events()
     said_of = iter(posted)
     return [
-        OutsidePosted(kind="not_found")
-        if holder is None
-        else OutsidePosted(kind=next(said_of).kind, task=TaskRef(tenant=one.tenant, task=holder[0]))
+        OutsidePosted(kind="not_found") if holder is None else _posted(next(said_of), one.tenant, holder[0])
         for one, holder in zip(events, found, strict=True)
     ]
+
+
+def _posted(said: Posted, tenant: str, task: str) -> OutsidePosted:
+    assert said.kind != "over", "it answers no single wait"
+    return OutsidePosted(kind=said.kind, task=TaskRef(tenant=tenant, task=task))
 
 
 def read_outside(tx: Transaction, tenant: str, task: str) -> list[OutsideRow]:

@@ -7,12 +7,10 @@ facts has seen every row up to it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import groupby
-from operator import itemgetter
 
 from outlast.store.posting import MAX_INBOX, Delivered, Heard, News, Posted, Signal
 from outlast.store.records import InboxRow, TaskRef
-from outlast.store.sqlite import cancelling
+from outlast.store.sqlite import cancelling, switches
 from outlast.store.sqlite.heads import Head, json_text
 from outlast.store.sqlite.transaction import Row, Transaction
 
@@ -57,6 +55,10 @@ def _put_one(tx: Transaction, head: Head | None, one: Signal) -> Posted:
             return Posted(kind="replayed" if digest == one.digest else "conflict", number=number)
     if not head.live:
         return Posted(kind="ended", state=head.state)
+    if one.operation is not None:
+        over = tx.row("read_over", (head.tenant, head.task, one.operation, head.at))
+        if over is not None:
+            return Posted(kind="over", state=over[0])
     # Every row has a fact of its own, so that fewer facts than that cannot have filled the inbox.
     if head.facts >= MAX_INBOX:
         lying = tx.row("count_inbox", (head.tenant, head.task, MAX_INBOX))
@@ -86,44 +88,50 @@ def news(tx: Transaction, session: str, heard: Sequence[Heard]) -> list[News]:
 
 def nothing_to_deliver(tx: Transaction) -> Delivered | None:
     """Answer a delivery of nothing without being the writer; None when there is something."""
-    return None if tx.rows("read_posts", (1,)) else Delivered()
+    return None if tx.rows("read_posts", (1,)) or switches.released(tx, 1) else Delivered()
 
 
 def deliver(tx: Transaction, limit: int, now: int | None) -> Delivered:
-    """Deliver what tasks' ends have left for other tasks; see ``Store.deliver``."""
+    """Deliver what ends of tasks and of switches have left for other tasks; see ``Store.deliver``."""
     at = tx.now(now)
     posts = tx.rows("read_posts", (limit,))
+    held = switches.released(tx, limit - len(posts))
+    left: dict[tuple[str, str], dict[str, list[Row]]] = {}
+    for row in posts:
+        left.setdefault((row[1], row[2]), {}).setdefault(row[3], []).append(row)
+    for row in held:
+        left.setdefault((row[2], row[3]), {}).setdefault("held", []).append(row)
     told: list[TaskRef] = []
     cancelled: list[TaskRef] = []
-    addressee = itemgetter(1, 2)
-    for (tenant, task), mine in groupby(sorted(posts, key=addressee), key=addressee):
+    for (tenant, task), mine in sorted(left.items()):
         ref = TaskRef(tenant=tenant, task=task)
         head = Head.read(tx, tenant, task, at)
         # One that has failed or was cancelled may be tried again, and then has to know.
         if head is None or head.state == "succeeded":
             continue
-        by_kind: dict[str, list[Row]] = {"child": [], "cancel": []}
-        for row in mine:
-            by_kind[row[3]].append(row)
-        if by_kind["child"]:
-            _tell_parent(tx, head, by_kind["child"])
+        ends, released = mine.get("child", []), "held" in mine and head.live
+        if ends or released:
+            _tell(tx, head, ends, released=released)
             if head.live:
                 told.append(ref)
-        if by_kind["cancel"] and head.live and cancelling.cancel_head(tx, head, PARENT, PARENT_ENDED):
+        if "cancel" in mine and head.live and cancelling.cancel_head(tx, head, PARENT, PARENT_ENDED):
             cancelled.append(ref)
         head.save()
     tx.run_many("drop_post", [(tenant, seq) for seq, tenant, *_ in posts])
+    switches.let_go(tx, held)
     tx.write_events()
-    return Delivered(told=tuple(told), cancelled=tuple(cancelled), more=bool(tx.rows("read_posts", (1,))))
+    more = nothing_to_deliver(tx) is None
+    return Delivered(told=tuple(told), cancelled=tuple(cancelled), more=more)
 
 
-def _tell_parent(tx: Transaction, head: Head, ends: Sequence[Row]) -> None:
-    """Put children's ends into their parent's inbox."""
+def _tell(tx: Transaction, head: Head, ends: Sequence[Row], *, released: bool) -> None:
+    """Put children's ends into their parent's inbox; that no switch holds it back is a fact without a row."""
     rows = []
     for _, _, _, _, name, data in ends:
         head.facts += 1
         rows.append((head.tenant, head.task, head.facts, "child", name, None, "", data, head.at))
     tx.run_many("keep_inbox", rows)
+    head.facts += released
     head.tell()
 
 

@@ -1,9 +1,12 @@
-"""The verbs ``pause`` and ``resume``, and the audit trail of what people decide."""
+"""The verbs ``pause`` and ``resume``, the tasks that switches hold back, and the audit trail of what people
+decide."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from outlast.store.reconciling import EVERY_TENANT, AuditRow, Pause
-from outlast.store.sqlite.transaction import Transaction
+from outlast.store.sqlite.transaction import Row, Transaction
 
 
 def pause(tx: Transaction, switch: Pause, now: int | None) -> None:
@@ -21,6 +24,7 @@ def resume(tx: Transaction, switch: Pause, now: int | None) -> bool:
     if not tx.run("drop_pause", (switch.tenant, switch.scope)):
         return False
     _keep(tx, switch, "resume", at)
+    tx.hints.add("posts")
     return True
 
 
@@ -37,13 +41,41 @@ def _keep(tx: Transaction, switch: Pause, verb: str, at: int) -> None:
     )
 
 
-def paused(tx: Transaction, tenant: str, tool: str) -> bool:
-    """Say whether a switch stands for a tool of a tenant. All that stand are read once a transaction."""
+def standing(tx: Transaction, tenant: str, tool: str) -> tuple[str, str] | None:
+    """Answer whose switch stands for a tool of a tenant, and for what; the first by name. All that stand are
+    read once a transaction."""
     if tx.pauses is None:
         tx.pauses = frozenset(tx.rows("all_pauses"))
-    return bool(tx.pauses) and not tx.pauses.isdisjoint(
-        (whose, scope) for whose in (tenant, EVERY_TENANT) for scope in ("all", f"tool:{tool}")
-    )
+    if not tx.pauses:
+        return None
+    mine = {(whose, scope) for whose in (tenant, EVERY_TENANT) for scope in ("all", f"tool:{tool}")}
+    return min(tx.pauses & mine, default=None)
+
+
+def hold(tx: Transaction, tenant: str, task: str, tool: str) -> None:
+    """Keep a task by the switch that stands for a tool, so that it is told when that is taken back."""
+    switch = standing(tx, tenant, tool)
+    assert switch is not None, "only a switch holds back"
+    tx.run("hold_task", (*switch, tenant, task))
+
+
+def released(tx: Transaction, limit: int) -> list[Row]:
+    """Read tasks that a switch has held back which stands no more, as (by_tenant, scope, tenant, task).
+
+    There are few switches; those that stand cost a look each, however many tasks they hold.
+    """
+    found: list[Row] = []
+    switch = tx.row("next_held", ("", ""))
+    while switch is not None and len(found) < limit:
+        if tx.row("read_pause", switch) is None:
+            found += tx.rows("read_held", (*switch, limit - len(found)))
+        switch = tx.row("next_held", switch)
+    return found
+
+
+def let_go(tx: Transaction, told: Sequence[Row]) -> None:
+    """Forget tasks that were told; each as ``released`` answers it."""
+    tx.run_many("drop_held", told)
 
 
 def audit(

@@ -34,6 +34,7 @@ TABLES = (
     "provider_waits",
     "business_keys",
     "pauses",
+    "held_tasks",
     "audit",
     "settled_counts",
     "evidence",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from outlast.core.ids import check_key
 from outlast.core.transitions import TASK
 from outlast.errors import InvalidKey
-from outlast.testing.checkers.seen import Evidence, state_of, where
+from outlast.testing.checkers.seen import Evidence, Row, state_of, where
 
 FINAL_EVENTS = frozenset(f"task.{state}" for state in TASK.final)
 VERDICTS = frozenset({"task.accepted", "task.rejected"})
@@ -137,6 +137,11 @@ def schedules_account_for_their_tasks(seen: Evidence) -> Iterator[str]:
                 yield f"{name}: its last task is {row['last_task']}, whose key is {key!r}"
 
 
+def _is_over(seen: Evidence, row: Row) -> bool:
+    head = seen.heads.get((row["tenant"], row["task"]))
+    return head is None or head["state"] in TASK.final
+
+
 def quiet_is_quiet(seen: Evidence) -> Iterator[str]:
     """A quiet system holds nothing that only work in progress needs, and grows no table."""
     if not seen.quiet:
@@ -147,6 +152,11 @@ def quiet_is_quiet(seen: Evidence) -> Iterator[str]:
     for table in ("queue", "leases", "posts"):
         if seen.rows(table):
             yield f"{table} holds {len(seen.rows(table))} rows in a quiet system"
+    switches = {(row["tenant"], row["scope"]) for row in seen.rows("pauses")}
+    for row in seen.rows("held_tasks"):
+        if (row["by_tenant"], row["scope"]) not in switches or _is_over(seen, row):
+            by = f"({row['by_tenant']}, {row['scope']})"
+            yield f"{where(row)}: is held back by nothing {by} in a quiet system"
     pending = [row for row in seen.rows("outbox") if row["parked"] is None]
     if pending:
         yield f"outbox holds {len(pending)} rows to publish in a quiet system"

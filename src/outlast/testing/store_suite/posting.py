@@ -10,12 +10,19 @@ from typing import Any
 import pytest
 
 from outlast.core.transitions import TASK, WAITING_REASONS
-from outlast.store.posting import MAX_INBOX, News, Posted
+from outlast.store.posting import MAX_INBOX, News, Posted, Signal
 from outlast.store.records import Claimed, InboxRow, TaskRef
 from outlast.testing.store_suite.guards import literal
 from outlast.testing.store_suite.scene import HOUR, SECOND, Backdoor, Reopen, Scene, changed
 
-__all__ = ["TestInboxBound", "TestNews", "TestPost", "TestSuspensionsAndFacts", "TestTakes"]
+__all__ = [
+    "TestAnswersToOneWait",
+    "TestInboxBound",
+    "TestNews",
+    "TestPost",
+    "TestSuspensionsAndFacts",
+    "TestTakes",
+]
 
 
 async def head(scene: Scene, of: Any) -> dict[str, Any]:
@@ -401,6 +408,82 @@ class TestNews:
         assert await scene.news(session) == [told]
         await scene.post(scene.signal(claimed))
         assert await scene.news(session, (claimed, 1)) == [replace(told, facts=2)]
+
+
+class TestAnswersToOneWait:
+    """Signals that can answer one wait only: callbacks."""
+
+    @staticmethod
+    def answer(scene: Scene, claimed: Claimed, key: str = "answer", operation: str = "wait-1") -> Signal:
+        return scene.signal(claimed, "callback", key=key, operation=operation)
+
+    async def opened(self, scene: Scene, state: str = "running", due_in_us: int | None = SECOND) -> Claimed:
+        """Have a task whose wait is on record."""
+        claimed = await scene.running(ttl_us=HOUR)
+        await scene.write(
+            claimed, scene.step("wait-1", kind="signal", state=state, due_in_us=due_in_us, result=None)
+        )
+        return claimed
+
+    @pytest.mark.parametrize("early_us", [SECOND, 1, 0])
+    async def test_until_its_time_is_over(self, scene: Scene, early_us: int) -> None:
+        claimed = await self.opened(scene)
+        scene.pass_time(SECOND - early_us)
+        assert [one.kind for one in await scene.post(self.answer(scene, claimed))] == ["accepted"]
+
+    @pytest.mark.parametrize("late_us", [1, SECOND])
+    async def test_not_after_that(self, scene: Scene, late_us: int) -> None:
+        claimed = await self.opened(scene)
+        scene.pass_time(SECOND + late_us)
+        before = await scene.store.dump()
+        assert await scene.post(self.answer(scene, claimed)) == [Posted(kind="over", state="running")]
+        assert changed(before, await scene.store.dump()) == {}
+
+    @pytest.mark.parametrize("state", ["succeeded", "failed"])
+    async def test_not_once_the_wait_has_ended(self, scene: Scene, state: str) -> None:
+        claimed = await self.opened(scene, state, None)
+        before = await scene.store.dump()
+        assert await scene.post(self.answer(scene, claimed)) == [Posted(kind="over", state=state)]
+        assert changed(before, await scene.store.dump()) == {}
+
+    @pytest.mark.parametrize("recorded", [False, True])
+    async def test_before_the_wait_and_without_a_time(self, scene: Scene, recorded: bool) -> None:
+        claimed = await (self.opened(scene, due_in_us=None) if recorded else scene.running(ttl_us=HOUR))
+        scene.pass_time(60 * SECOND)
+        assert [one.kind for one in await scene.post(self.answer(scene, claimed))] == ["accepted"]
+
+    async def test_a_repeat_is_one_however_late(self, scene: Scene) -> None:
+        claimed = await self.opened(scene)
+        one = self.answer(scene, claimed)
+        await scene.post(one)
+        scene.pass_time(2 * SECOND)
+        assert await scene.post(one) == [Posted(kind="replayed", number=1)]
+        assert await scene.post(replace(one, digest="another")) == [Posted(kind="conflict", number=1)]
+        await scene.write(claimed, scene.step("wait-1", kind="signal", takes=(1,)))
+        assert await scene.post(one) == [Posted(kind="replayed", number=1)]
+
+    async def test_says_first_that_the_task_has_ended(self, scene: Scene) -> None:
+        claimed = await self.opened(scene)
+        await scene.write(claimed, scene.success())
+        scene.pass_time(2 * SECOND)
+        assert [one.kind for one in await scene.post(self.answer(scene, claimed))] == ["ended"]
+
+    async def test_others_of_one_batch_are_judged_by_themselves(self, scene: Scene) -> None:
+        claimed = await self.opened(scene)
+        scene.pass_time(2 * SECOND)
+        posted = await scene.post(
+            self.answer(scene, claimed, "one"),
+            scene.signal(claimed),
+            self.answer(scene, claimed, "two", "wait-2"),
+        )
+        assert [(one.kind, one.number) for one in posted] == [("over", 0), ("accepted", 1), ("accepted", 2)]
+
+    async def test_by_the_databases_own_clock(self, scene: Scene) -> None:
+        """Who asks does not say how late it is."""
+        claimed = await scene.running(ttl_us=HOUR)
+        wait = scene.step("wait-1", kind="signal", state="running", due_at=1, result=None)
+        await scene.store.flush(scene.batch(scene.writes(claimed, wait)))
+        assert [one.kind for one in await scene.store.post([self.answer(scene, claimed)])] == ["over"]
 
 
 class TestTakes:

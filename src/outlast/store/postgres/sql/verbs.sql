@@ -106,7 +106,7 @@ select theirs
 -- Put signals into inboxes.
 -- name: post
 select kind, number, state, woken, told
-  from outlast.post($1, $2, $3, $4, $5, $6, $7, $8);
+  from outlast.post($1, $2, $3, $4, $5, $6, $8, $9, $7);
 
 -- Cancel tasks.
 -- name: cancel
@@ -118,7 +118,7 @@ select kind, state
 select tenant, task, facts, cancelling, undoing
   from outlast.news($1, $2, $3, $4);
 
--- Deliver what tasks' ends have left.
+-- Deliver what ends of tasks and of switches have left.
 -- name: deliver
 select kind, tenant, task
   from outlast.deliver($1, $2);
@@ -142,27 +142,13 @@ select outlast.put_rule($1, $2, $3, $4, $5, $6, $7);
 -- name: withdraw_rule
 select outlast.withdraw_rule($1, $2, $3, $4, $5);
 
--- Stop new intents of a scope; the very same switch again leaves no second trace.
+-- Stop new intents of a scope.
 -- name: pause
-with stands as (
-    insert into outlast.pauses as p (tenant, scope, reason, by_whom, at)
-    values ($1, $2, $3, $4, coalesce($5, outlast.clock_us()))
-    on conflict (tenant, scope) do update
-       set reason = excluded.reason, by_whom = excluded.by_whom, at = excluded.at
-     where (p.reason, p.by_whom) <> (excluded.reason, excluded.by_whom)
-    returning p.tenant, p.scope, p.reason, p.by_whom, p.at)
-insert into outlast.audit (tenant, at, who, what, subject, reason, data)
-select s.tenant, s.at, s.by_whom, 'pause:' || s.scope, s.scope, s.reason, '{}' from stands s;
+select outlast.pause($1, $2, $3, $4, $5);
 
--- Take a switch back; answers a row when it stood.
+-- Take a switch back; answers whether it stood.
 -- name: resume
-with stood as (
-    delete from outlast.pauses p
-     where p.tenant = $1 and p.scope = $2
-    returning p.tenant, p.scope)
-insert into outlast.audit (tenant, at, who, what, subject, reason, data)
-select s.tenant, coalesce($5, outlast.clock_us()), $4, 'resume:' || s.scope, s.scope, $3, '{}' from stood s
-returning number;
+select outlast.resume($1, $2, $3, $4, $5);
 
 -- Look for what is over: sessions, timers, deadlines.
 -- name: sweep

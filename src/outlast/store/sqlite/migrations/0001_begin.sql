@@ -355,6 +355,18 @@ create table posts (
     data text not null
 ) strict;
 
+-- Tasks whose calls a switch holds back: written with the refusal of an intent, by the switch that stood. Those whose
+-- switch stands no more are found by that, told, and forgotten.
+create table held_tasks (
+    by_tenant text not null check (by_tenant <> ''),
+    scope text not null check (scope <> ''),
+    tenant text not null,
+    task text not null,
+    primary key (by_tenant, scope, tenant, task)
+) strict, without rowid;
+
+create index held_tasks_task on held_tasks (tenant, task);
+
 -- Questions to people. id is <task>:<key>~<number>; roles are a JSON list.
 create table approvals (
     tenant text not null,

@@ -8,6 +8,12 @@ select number, digest
 from inbox
 where tenant = :tenant and task = :task and name = :name and key = :key;
 
+-- Read the wait that a signal answers, where that has ended or its time has.
+-- name: read_over
+select state
+from operations
+where tenant = :tenant and task = :task and key = :key and (state in ('succeeded', 'failed') or due_at < :now);
+
 -- Count the signals that lie before a task, up to a bound.
 -- name: count_inbox
 select count(*)

@@ -1,4 +1,4 @@
--- pause, resume, list_pauses, read_audit: what people decide for everybody.
+-- pause, resume, list_pauses, read_audit: what people decide for everybody, and whom it holds back.
 --
 -- Lock order: the file's one writer lock; the views take none.
 
@@ -30,6 +30,38 @@ select tenant, scope, reason, by_whom, at
 from pauses
 where tenant in (:tenant, :every)
 order by tenant, scope;
+
+-- Keep a task by the switch that holds it back.
+-- name: hold_task
+insert into held_tasks (by_tenant, scope, tenant, task)
+values (:by_tenant, :scope, :tenant, :task)
+on conflict do nothing;
+
+-- Read the next switch, by name, that has held tasks back.
+-- name: next_held
+select by_tenant, scope
+from held_tasks
+where (by_tenant, scope) > (:by_tenant, :scope)
+order by by_tenant, scope
+limit 1;
+
+-- Read tasks that a switch has held back.
+-- name: read_held
+select by_tenant, scope, tenant, task
+from held_tasks
+where by_tenant = :by_tenant and scope = :scope
+order by tenant, task
+limit :limit;
+
+-- Forget a task that was told.
+-- name: drop_held
+delete from held_tasks
+where by_tenant = :by_tenant and scope = :scope and tenant = :tenant and task = :task;
+
+-- Forget a task that is over.
+-- name: release_task
+delete from held_tasks
+where tenant = :tenant and task = :task;
 
 -- Append to the audit trail.
 -- name: add_audit

@@ -30,6 +30,19 @@ create table outlast.posts (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
     vacuum_truncate = off);
 
+-- Tasks whose calls a switch holds back: written with the refusal of an intent, by the switch that stood. Those whose
+-- switch stands no more are found by that, told, and forgotten.
+create table outlast.held_tasks (
+    by_tenant text collate "C" not null check (by_tenant <> ''),
+    scope text collate "C" not null check (scope <> ''),
+    tenant text collate "C" not null,
+    task text collate "C" not null,
+    primary key (by_tenant, scope, tenant, task)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
+    vacuum_truncate = off);
+
+create index held_tasks_task on outlast.held_tasks (tenant, task);
+
 -- Questions to people. id is <task>:<key>~<number>.
 create table outlast.approvals (
     tenant text collate "C" not null,

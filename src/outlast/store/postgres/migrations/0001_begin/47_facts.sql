@@ -1,6 +1,7 @@
 -- Facts that reach a task: what every verb that posts one does to the head.
 --
--- Lock order: the caller holds the head of each task; then rows of that task only.
+-- Lock order: the caller holds the head of each task; then rows of that task only, those that a delivery may have locked
+-- before it waits for the head with skip locked.
 
 -- Raise the facts of a live task, whose events up to p_last the caller has written. A task that waits is queued, unless
 -- it has never begun (then its time lies ahead) or waits for an operator and p_operators is false; the worker of one
@@ -34,4 +35,14 @@ begin
            reason = case when woken then null else t.reason end
      where t.tenant = p_tenant and t.id = p_task;
 end
+$$;
+
+-- Forget by which switches tasks were held back, since they are over. What a delivery has taken it forgets itself.
+create function outlast.release_tasks(p_tenant text[], p_task text[]) returns void language sql volatile as $$
+    delete from outlast.held_tasks h
+     using (select h.by_tenant, h.scope, h.tenant, h.task
+              from unnest(p_tenant, p_task) as x (tenant, task)
+              join outlast.held_tasks h on h.tenant = x.tenant and h.task = x.task
+               for update of h skip locked) x
+     where h.by_tenant = x.by_tenant and h.scope = x.scope and h.tenant = x.tenant and h.task = x.task
 $$;

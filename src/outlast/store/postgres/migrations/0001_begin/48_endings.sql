@@ -77,6 +77,7 @@ begin
          where u.tenant = p_tenant and u.task = p_task and u.resend;
     end if;
 
+    perform outlast.release_tasks(array[p_tenant], array[p_task]);
     v_last := outlast.withdraw_approvals(p_tenant, p_task, p_epoch, p_last, p_now) + 1;
     v_data := '{' || p_said || '"effects_open":' || v_open || '}';
     delete from outlast.timers m where m.tenant = p_tenant and m.task = p_task;

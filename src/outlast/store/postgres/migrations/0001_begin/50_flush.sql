@@ -422,12 +422,23 @@ begin
 
             -- What is left is asked for a switch, a wait, the standing rules, its decision, then for its business key.
             if v_paused then
-                v_more := array(
-                    select x.place::text
-                      from unnest(i_place, i_wave, i_tenant, i_name) as x (place, wave, tenant, name)
+                -- By what is kept here whoever takes the switch back finds the task.
+                with held as materialized (
+                    select x.place, x.tenant, x.task, p.tenant as by_tenant, p.scope
+                      from unnest(i_place, i_wave, i_tenant, i_task, i_name) as x (place, wave, tenant, task, name)
+                     cross join lateral (
+                           select p.tenant, p.scope
+                             from outlast.pauses p
+                            where p.tenant in (x.tenant, '*') and p.scope in ('all', 'tool:' || x.name)
+                            order by p.tenant, p.scope
+                            limit 1) p
                      where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places)
-                       and exists (select from outlast.pauses p
-                                    where p.tenant in (x.tenant, '*') and p.scope in ('all', 'tool:' || x.name)));
+                ), kept as (
+                    insert into outlast.held_tasks (by_tenant, scope, tenant, task)
+                    select distinct h.by_tenant, h.scope, h.tenant, h.task from held h
+                    on conflict do nothing
+                )
+                select coalesce(array_agg(h.place::text), '{}') into v_more from held h;
                 v_places := v_places || v_more::bigint[];
                 v_refused := v_refused || v_more::bigint[];
                 v_names := v_names || array_fill('paused'::text, array[cardinality(v_more)]);
@@ -680,6 +691,15 @@ begin
                   from unnest(x_tenant, x_task, x_state) as x (tenant, task, state)
                  where x.state in ('succeeded', 'failed', 'cancelled')
                    and u.tenant = x.tenant and u.task = x.task and u.resend;
+            end if;
+
+            -- No switch holds back what is over; what somebody delivers is forgotten there.
+            if exists (select from outlast.held_tasks) then
+                perform outlast.release_tasks(
+                    array(select x.tenant from unnest(x_tenant, x_state) as x (tenant, state)
+                           where x.state in ('succeeded', 'failed', 'cancelled')),
+                    array(select x.task from unnest(x_task, x_state) as x (task, state)
+                           where x.state in ('succeeded', 'failed', 'cancelled')));
             end if;
 
             -- Its questions that are open are withdrawn; answers to questions stay.

@@ -1,14 +1,15 @@
 -- post, cancel, news, deliver: facts that reach a task from outside.
 --
--- Lock order: heads in the order of their names, each waited for (deliver: its posts with skip locked before); then rows
--- of those tasks only. news locks leases with skip locked and nothing else, so that nobody waits for it while it waits.
+-- Lock order: heads in the order of their names, each waited for (deliver: its posts and what switches held with skip
+-- locked before); then rows of those tasks only. news locks leases with skip locked and nothing else, so that nobody
+-- waits for it while it waits.
 -- What is fenced: nothing needs a lease; what becomes of a task is judged by the state that its locked head has.
 
 -- Put signals into inboxes, in the order given; answers one row for each. A row's number is the head's facts, which it
 -- has raised.
 create function outlast.post(
     p_tenant text[], p_task text[], p_name text[], p_data text[], p_digest text[], p_key text[], p_most integer,
-    p_now bigint
+    p_now bigint, p_operation text[] default null
 ) returns table (kind text, number bigint, state text, woken boolean, told boolean) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -16,6 +17,7 @@ declare
     v_item record;
     v_head record;
     v_used record;
+    v_wait text;
     v_raised record;
     v_there boolean;
     v_live boolean;
@@ -35,8 +37,8 @@ begin
     -- Task by task, and of each task one by one; the head is written once.
     for v_item in
         select s.*, row_number() over task = 1 as first, lead(s.place) over task is null as last
-          from unnest(p_tenant, p_task, p_name, p_data, p_digest, p_key) with ordinality
-               as s (tenant, task, name, data, digest, key, place)
+          from unnest(p_tenant, p_task, p_name, p_data, p_digest, p_key, p_operation) with ordinality
+               as s (tenant, task, name, data, digest, key, operation, place)
         window task as (partition by s.tenant collate "C", s.task collate "C" order by s.place)
          order by s.tenant collate "C", s.task collate "C", s.place
     loop
@@ -56,6 +58,15 @@ begin
             continue;
         end if;
 
+        -- The one wait that it can answer, where that is over; whoever writes that holds the head.
+        v_wait := null;
+        if v_item.operation is not null then
+            select o.state into v_wait
+              from outlast.operations o
+             where o.tenant = v_item.tenant and o.task = v_item.task and o.key = v_item.operation
+               and (o.state in ('succeeded', 'failed') or o.due_at < v_now);
+        end if;
+
         -- A key tells a repeat for as long as the task is kept.
         select b.number, b.digest into v_used
           from outlast.inbox b
@@ -66,6 +77,9 @@ begin
         elsif not v_live then
             v_kinds[v_item.place] := 'ended';
             v_states[v_item.place] := v_head.state;
+        elsif v_wait is not null then
+            v_kinds[v_item.place] := 'over';
+            v_states[v_item.place] := v_wait;
         else
             -- Every row has raised the facts, so that there is room for as many as these are short of the bound; only
             -- beyond that they are counted.
@@ -164,7 +178,38 @@ begin
 end
 $$;
 
--- Deliver what tasks' ends have left, and delete it; answers rows of a kind each: told, cancelled; more.
+-- Take tasks that a switch has held back which stands no more. There are few switches, so they are gone through by steps
+-- over the index, and those that stand cost a look each, however many tasks they hold.
+create function outlast.take_released(p_limit integer)
+returns table (by_tenant text, scope text, tenant text, task text) language sql volatile as $$
+    with recursive switches as (
+        (select h.by_tenant, h.scope
+           from outlast.held_tasks h
+          order by h.by_tenant, h.scope
+          limit 1)
+        union all
+        select n.by_tenant, n.scope
+          from switches s
+         cross join lateral (
+               select h.by_tenant, h.scope
+                 from outlast.held_tasks h
+                where (h.by_tenant, h.scope) > (s.by_tenant, s.scope)
+                order by h.by_tenant, h.scope
+                limit 1) n)
+    select h.by_tenant, h.scope, h.tenant, h.task
+      from switches s
+     cross join lateral (
+           select h.by_tenant, h.scope, h.tenant, h.task
+             from outlast.held_tasks h
+            where h.by_tenant = s.by_tenant and h.scope = s.scope
+            order by h.tenant, h.task
+            limit p_limit
+              for update skip locked) h
+     where not exists (select from outlast.pauses p where p.tenant = s.by_tenant and p.scope = s.scope)
+     limit p_limit
+$$;
+
+-- Deliver what ends of tasks and of switches have left, and delete it; answers rows of a kind each: told, cancelled; more.
 create function outlast.deliver(p_limit integer, p_now bigint)
 returns table (kind text, tenant text, task text) language plpgsql volatile as $$
 #variable_conflict use_column
@@ -173,6 +218,10 @@ declare
     v_tenant text[];
     v_task text[];
     v_seq bigint[];
+    v_by text[];
+    v_scope text[];
+    v_held_tenant text[];
+    v_held_task text[];
     v_one record;
     v_head record;
     v_cancel record;
@@ -188,16 +237,22 @@ begin
              order by p.tenant, p.task, p.seq
              limit p_limit
                for update skip locked) p;
-    if v_seq is null then
+    select array_agg(h.by_tenant), array_agg(h.scope), array_agg(h.tenant), array_agg(h.task)
+      into v_by, v_scope, v_held_tenant, v_held_task
+      from outlast.take_released(p_limit - coalesce(cardinality(v_seq), 0)) h;
+    if v_seq is null and v_by is null then
         return;
     end if;
-    v_more := cardinality(v_seq) >= p_limit;
-    perform outlast.lock_heads(v_tenant, v_task);
+    v_more := coalesce(cardinality(v_seq), 0) + coalesce(cardinality(v_by), 0) >= p_limit;
+    perform outlast.lock_heads(v_tenant || v_held_tenant, v_task || v_held_task);
     v_now := coalesce(p_now, outlast.clock_us());
 
     for v_one in
-        select distinct x.tenant collate "C" as tenant, x.task collate "C" as task
-          from unnest(v_tenant, v_task) as x (tenant, task)
+        select x.tenant collate "C" as tenant, x.task collate "C" as task, bool_or(x.held) as held
+          from (select p.tenant, p.task, false as held from unnest(v_tenant, v_task) as p (tenant, task)
+                 union all
+                select h.tenant, h.task, true from unnest(v_held_tenant, v_held_task) as h (tenant, task)) x
+         group by 1, 2
          order by 1, 2
     loop
         select t.state, t.facts, t.last_event into v_head
@@ -206,7 +261,7 @@ begin
         -- One that has failed or was cancelled may be tried again, and then has to know.
         continue when not found or v_head.state = 'succeeded';
 
-        -- The ends of its children.
+        -- The ends of its children; that nothing holds it back any more is a fact of its own.
         with ends as (
             insert into outlast.inbox (tenant, task, number, kind, name, digest, data, at)
             select p.tenant, p.task, v_head.facts + row_number() over (order by p.seq), 'child', p.name, '', p.data,
@@ -214,7 +269,8 @@ begin
               from outlast.posts p
              where p.tenant = v_one.tenant and p.task = v_one.task and p.seq = any(v_seq) and p.kind = 'child'
             returning 1)
-        select count(*) into v_ends from ends;
+        select count(*) + (v_one.held and v_head.state in ('queued', 'running', 'waiting'))::integer into v_ends
+          from ends;
         if v_ends > 0 then
             perform outlast.raise_facts(v_one.tenant, v_one.task, v_ends, v_head.last_event, true, v_now);
         end if;
@@ -243,11 +299,14 @@ begin
     delete from outlast.posts p
      using unnest(v_tenant, v_task, v_seq) as x (tenant, task, seq)
      where p.tenant = x.tenant and p.task = x.task and p.seq = x.seq;
+    delete from outlast.held_tasks h
+     using unnest(v_by, v_scope, v_held_tenant, v_held_task) as x (by_tenant, scope, tenant, task)
+     where h.by_tenant = x.by_tenant and h.scope = x.scope and h.tenant = x.tenant and h.task = x.task;
     if v_lanes <> '{}' then
         perform outlast.forget_entries(v_lanes, v_tenants, v_tasks);
     end if;
     -- What did not fit, and what the ends above have left.
-    if v_more and exists (select from outlast.posts) then
+    if v_more and (exists (select from outlast.posts) or exists (select from outlast.held_tasks)) then
         return query select 'more', null::text, null::text;
     end if;
 end

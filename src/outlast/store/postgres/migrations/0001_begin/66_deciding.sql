@@ -1,7 +1,7 @@
--- decide, put_rule, withdraw_rule: what people say about calls.
+-- decide, put_rule, withdraw_rule, pause, resume: what people say about calls.
 --
--- Lock order: heads in the order of their names, each waited for; then approvals of those tasks. Rules have an advisory
--- lock of their own, which intents share.
+-- Lock order: heads in the order of their names, each waited for; then approvals of those tasks. Rules and switches have
+-- an advisory lock of their own, which intents share.
 -- What is fenced: an approval by its state, its clock and its fingerprint, read after its head's lock was waited for.
 
 -- Decide approvals, in the order given; answers one row for each, with the approval as it then stands.
@@ -200,6 +200,43 @@ begin
     values (p_tenant, v_now, p_by, 'rule:withdraw', v_rule.tool, p_reason,
             '{"number":' || p_number || ',"verdict":' || to_json(v_rule.verdict) || ',"bounds":'
             || to_json(v_rule.bounds) || '}');
+    return true;
+end
+$$;
+
+-- Stop new intents of a scope; the very same switch again leaves no second trace. Intents under way are waited for, so
+-- that none is admitted under an earlier look.
+create function outlast.pause(p_tenant text, p_scope text, p_reason text, p_by text, p_now bigint)
+returns void language plpgsql volatile as $$
+declare
+    v_now bigint;
+begin
+    perform pg_advisory_xact_lock(hashtextextended('outlast.rules', 0));
+    v_now := coalesce(p_now, outlast.clock_us());
+    insert into outlast.pauses as p (tenant, scope, reason, by_whom, at)
+    values (p_tenant, p_scope, p_reason, p_by, v_now)
+    on conflict (tenant, scope) do update
+       set reason = excluded.reason, by_whom = excluded.by_whom, at = excluded.at
+     where (p.reason, p.by_whom) <> (excluded.reason, excluded.by_whom);
+    if found then
+        insert into outlast.audit (tenant, at, who, what, subject, reason, data)
+        values (p_tenant, v_now, p_by, 'pause:' || p_scope, p_scope, p_reason, '{}');
+    end if;
+end
+$$;
+
+-- Take a switch back; answers whether it stood. Intents under way are waited for: what the switch has refused is on
+-- record before it goes, and is found by whoever delivers afterwards.
+create function outlast.resume(p_tenant text, p_scope text, p_reason text, p_by text, p_now bigint)
+returns boolean language plpgsql volatile as $$
+begin
+    perform pg_advisory_xact_lock(hashtextextended('outlast.rules', 0));
+    delete from outlast.pauses p where p.tenant = p_tenant and p.scope = p_scope;
+    if not found then
+        return false;
+    end if;
+    insert into outlast.audit (tenant, at, who, what, subject, reason, data)
+    values (p_tenant, coalesce(p_now, outlast.clock_us()), p_by, 'resume:' || p_scope, p_scope, p_reason, '{}');
     return true;
 end
 $$;
