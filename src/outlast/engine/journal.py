@@ -6,6 +6,10 @@ transaction is under way the next batch collects; there is no timer.
 Identity: a writer has an id and numbers its batches; the store applies each (writer, number) once, so a
 commit whose answer was lost is settled by sending the very same batch again.
 
+Purpose of the pause before a batch: who has just been told of a verdict is on the way to its next entry, and what
+a call leaves (its outcome, then the intent of the next one) belongs into one batch. It lasts a few turns of
+the event loop, never a time.
+
 State: per task, entries in the order in which they were made. One task occurs once in a batch; a deferred
 task's entries go in front of its later ones, so order within a task never changes.
 
@@ -51,6 +55,9 @@ Verdict = str | None
 """None: written or admitted; else the name of the refusal."""
 Told = Callable[[Verdict, Exception | None], None]
 """Told of a verdict, or of the error in place of it, in the journal's own asyncio task; it raises nothing."""
+TURNS = 4
+"""Turns of the loop from a verdict to the next entry of the same task: a call ends, its task is over, its caller
+goes on, and the next call begins in a task of its own."""
 Waiting = tuple[Entry, "asyncio.Future[Verdict] | None", Told | None, int]
 """An entry, whoever waits for its verdict, whoever is told of it, and its size in bytes."""
 
@@ -158,6 +165,8 @@ class Journal:
         """Flush for ever; end by cancelling after ``settled``."""
         while True:
             await self._awake.wait()
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
             batch = self._collect()
             if batch:
                 deferred = await self._flush(batch)
