@@ -1,14 +1,12 @@
 """The journal's writer: one per worker, shared by all its tasks, committing in groups.
 
 Purpose: every durable thing that tasks do goes to disk in as few transactions as possible. While one
-transaction is under way the next batch collects; there is no timer.
+transaction is under way the next batch collects; there is no timer. A batch waits a few turns of the event
+loop for whoever has just been told of a verdict, since a call's outcome and the intent of the next call
+belong together.
 
 Identity: a writer has an id and numbers its batches; the store applies each (writer, number) once, so a
 commit whose answer was lost is settled by sending the very same batch again.
-
-Purpose of the pause before a batch: who has just been told of a verdict is on the way to its next entry, and what
-a call leaves (its outcome, then the intent of the next one) belongs into one batch. It lasts a few turns of
-the event loop, never a time.
 
 State: per task, entries in the order in which they were made. One task occurs once in a batch; a deferred
 task's entries go in front of its later ones, so order within a task never changes.
@@ -56,8 +54,8 @@ Verdict = str | None
 Told = Callable[[Verdict, Exception | None], None]
 """Told of a verdict, or of the error in place of it, in the journal's own asyncio task; it raises nothing."""
 TURNS = 4
-"""Turns of the loop from a verdict to the next entry of the same task: a call ends, its task is over, its caller
-goes on, and the next call begins in a task of its own."""
+"""Turns of the loop from the outcome of a call to the intent of the next: the call ends, its asyncio task is
+over, its caller goes on, and the next call begins in an asyncio task of its own."""
 Waiting = tuple[Entry, "asyncio.Future[Verdict] | None", Told | None, int]
 """An entry, whoever waits for its verdict, whoever is told of it, and its size in bytes."""
 

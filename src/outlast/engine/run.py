@@ -189,7 +189,7 @@ class Run:
         self.session_id = host.session.id
         self._rows: dict[str, OperationRow] = {row.key: row for row in loaded.operations}
         self._remembered: dict[str, tuple[Any, ...]] = {}
-        """Operations that ended in this attempt; most are never asked for again, so their rows are made late."""
+        """Operations that ended in this attempt; few are asked for again, so their rows are made late."""
         self.bound: dict[str, str] = {}
         """The request that each key stands for in this attempt."""
         self.position = max((row.position for row in loaded.operations), default=0)
