@@ -23,6 +23,7 @@ from rich.table import Table
 from bench import claims, faults, footprint, gateway, http, otherside, raw, settling, workloads
 from bench.apps import make_app
 from outlast import Outlast
+from outlast.cli.collecting import collect_seldom
 from outlast.testing.servers import EmbeddedPostgres
 
 T = TypeVar("T")
@@ -219,6 +220,8 @@ def main() -> None:
         "--postgres", metavar="URL", help="an empty database to use instead of the embedded server"
     )
     arguments = parser.parse_args()
+    # As `outlast worker` does it.
+    collect_seldom()
     console = Console(stderr=True)
     columns = (TextColumn("{task.description:<22}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console) as progress:

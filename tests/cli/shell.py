@@ -23,6 +23,7 @@ PATIENCE_S = 30.0
 
 APP = '''\
 import asyncio
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,12 @@ app = Outlast("shell")
 @app.agent
 async def greet(task: TaskContext, name: str) -> str:
     return f"hello {name}"
+
+
+@app.agent
+async def look_around(task: TaskContext) -> dict[str, Any]:
+    """Tells how its process looks for cycles."""
+    return {"every": gc.get_threshold()[0], "left_alone": gc.get_freeze_count() > 0, "on": gc.isenabled()}
 
 
 @app.agent

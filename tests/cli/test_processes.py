@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from tests.cli.shell import APP, PATIENCE_S, Shell, Terminal
 
+from outlast.cli.collecting import YOUNG
+
 
 def get(url: str) -> Any:
     with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
@@ -57,6 +59,14 @@ class TestWorker:
             worker.signal()
             worker.ended()
             assert not any("s3cret" in line for _, line in worker.said)
+
+    def test_looks_for_cycles_seldom_since_its_process_is_its_own(self, shell: Shell) -> None:
+        with shell.start("worker", "app:app") as worker:
+            worker.log("worker started")
+            seen = shell.run("tasks", "submit", "app:app", "look_around", "--wait", "--json").json
+            assert seen["task"]["result"] == {"every": YOUNG, "left_alone": True, "on": True}
+            worker.signal()
+            worker.ended()
 
 
 class TestServe:

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from outlast.cli import options
+from outlast.cli.collecting import collect_seldom
 from outlast.cli.failing import command
 from outlast.cli.loading import load_app
 from outlast.cli.stopping import stopped_by_signals
@@ -50,6 +51,7 @@ async def worker(
     log = logs.install(as_json=True if as_json else None)
     async with outlast:
         serving = outlast.worker(behaviour)
+        collect_seldom()
         with stopped_by_signals(serving.stop):
             log.info(
                 "worker started",

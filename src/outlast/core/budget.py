@@ -61,6 +61,10 @@ class Usage:
         return {"tokens": self.tokens, "cost": cost_text(self.cost)}
 
 
+NOTHING: Final = Usage()
+"""Nothing spent."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passed:
     """A bound that holds the next operation back. bound: its name."""

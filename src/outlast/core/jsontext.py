@@ -200,7 +200,7 @@ def is_plain(value: object) -> bool:
 
 def may_be_too_deep(text: bytes) -> bool:
     """Tell from JSON text whether its depth has to be looked at: ``False`` means at most 200 levels."""
-    return text.count(b"[") + text.count(b"{") > MAX_DEPTH
+    return len(text) > MAX_DEPTH and text.count(b"[") + text.count(b"{") > MAX_DEPTH
 
 
 def _entries(node: dict[Any, Any], dialect: Dialect) -> Iterator[tuple[str, object]]:

@@ -27,6 +27,7 @@ or a person, is what is left then.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -343,7 +344,7 @@ async def _body(run: Run, operation: Operation, approval: int | None) -> Outcome
         traceparent=run.loaded.trace,
         guard=run.guard,
         client=run.host.http_client,
-        way_out=_way_out(run, operation, approval),
+        way_out=functools.partial(_way_out, run, operation, approval),
     )
     limit = run.host.limits.within(timeout_s)
     task = asyncio.current_task()
@@ -366,8 +367,9 @@ async def _body(run: Run, operation: Operation, approval: int | None) -> Outcome
         return _classified(error, tool_call, changes=changes)
     finally:
         run.cuts.pop(operation.key, None)
-        operation.usage += tool_call.usage
-        run.spending.spend(tool_call.usage)
+        if tool_call.usage:
+            operation.usage += tool_call.usage
+            run.spending.spend(tool_call.usage)
     return Succeeded(result=result)
 
 

@@ -1,7 +1,9 @@
 """The journal's writer: one per worker, shared by all its tasks, committing in groups.
 
 Purpose: every durable thing that tasks do goes to disk in as few transactions as possible. While one
-transaction is under way the next batch collects; there is no timer.
+transaction is under way the next batch collects; there is no timer. A batch waits a few turns of the event
+loop for whoever has just been told of a verdict, since a call's outcome and the intent of the next call
+belong together.
 
 Identity: a writer has an id and numbers its batches; the store applies each (writer, number) once, so a
 commit whose answer was lost is settled by sending the very same batch again.
@@ -51,6 +53,9 @@ Verdict = str | None
 """None: written or admitted; else the name of the refusal."""
 Told = Callable[[Verdict, Exception | None], None]
 """Told of a verdict, or of the error in place of it, in the journal's own asyncio task; it raises nothing."""
+TURNS = 4
+"""Turns of the loop from the outcome of a call to the intent of the next: the call ends, its asyncio task is
+over, its caller goes on, and the next call begins in an asyncio task of its own."""
 Waiting = tuple[Entry, "asyncio.Future[Verdict] | None", Told | None, int]
 """An entry, whoever waits for its verdict, whoever is told of it, and its size in bytes."""
 
@@ -158,6 +163,8 @@ class Journal:
         """Flush for ever; end by cancelling after ``settled``."""
         while True:
             await self._awake.wait()
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
             batch = self._collect()
             if batch:
                 deferred = await self._flush(batch)

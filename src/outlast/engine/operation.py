@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from outlast.core.budget import Usage
+from outlast.core.budget import NOTHING, Usage
 from outlast.core.operation import OperationKind
 from outlast.engine.registry import ToolSpec
 from outlast.engine.series import Series
@@ -57,7 +57,7 @@ class Operation:
     idempotency_key: str = ""
     issued: OperationRow | None = None
     counted: bool = True
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = NOTHING
 
     @property
     def undoes(self) -> bool:

@@ -55,7 +55,9 @@ async def record(run: Run, operation: Operation, outcome: Outcome, wait: tuple[s
     match outcome:
         case Succeeded():
             plain, text, error = _plain(f"the result of tool {tool.name}", outcome.result)
-            outcome, state = Succeeded(result=plain, remote_id=outcome.remote_id), "succeeded"
+            if plain is not outcome.result:
+                outcome = Succeeded(result=plain, remote_id=outcome.remote_id)
+            state = "succeeded"
         case Failed():
             state = "failed" if operation.series.again_at is None else "planned"
             error = _error_text(outcome, None if state == "failed" else operation.series)

@@ -187,7 +187,9 @@ class Run:
         self.spec = spec
         self.tenant, self.task, self.epoch = claimed.tenant, claimed.task, claimed.epoch
         self.session_id = host.session.id
-        self.rows: dict[str, OperationRow] = {row.key: row for row in loaded.operations}
+        self._rows: dict[str, OperationRow] = {row.key: row for row in loaded.operations}
+        self._remembered: dict[str, tuple[Any, ...]] = {}
+        """Operations that ended in this attempt; few are asked for again, so their rows are made late."""
         self.bound: dict[str, str] = {}
         """The request that each key stands for in this attempt."""
         self.position = max((row.position for row in loaded.operations), default=0)
@@ -294,6 +296,33 @@ class Run:
         """
         return await self.host.journal.submit(self, entry)
 
+    @property
+    def rows(self) -> dict[str, OperationRow]:
+        """What is on record of each operation, by key, as far as this attempt knows."""
+        for key in list(self._remembered):
+            self.row(key)
+        return self._rows
+
+    def row(self, key: str) -> OperationRow | None:
+        """Answer what is on record under a key, as far as this attempt knows."""
+        remembered = self._remembered.pop(key, None)
+        if remembered is None:
+            return self._rows.get(key)
+        position, kind, name, state, request, result, error = remembered
+        row = self._rows[key] = OperationRow(
+            tenant=self.tenant,
+            task=self.task,
+            key=key,
+            position=position,
+            kind=kind,
+            name=name,
+            state=state,
+            request=request,
+            result=result,
+            error=error,
+        )
+        return row
+
     def remember(
         self,
         key: str,
@@ -306,18 +335,7 @@ class Run:
         error: str | None = None,
     ) -> None:
         """Keep a finished operation in memory too: the same key may be asked for again in this attempt."""
-        self.rows[key] = OperationRow(
-            tenant=self.tenant,
-            task=self.task,
-            key=key,
-            position=position,
-            kind=kind,
-            name=name,
-            state=state,
-            request=request,
-            result=result,
-            error=error,
-        )
+        self._remembered[key] = (position, kind, name, state, request, result, error)
 
     def say(self, level: str, message: str) -> None:
         """Put a line into the task's stream."""

@@ -87,7 +87,8 @@ class Signature:
     def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Check and convert arguments by name. Raises InvalidInput with a pointer for every problem."""
         try:
-            checked = self.model.model_validate(given)
+            # What model_validate calls itself; this is asked for every call.
+            checked = self.model.__pydantic_validator__.validate_python(given)
         except pydantic.ValidationError as error:
             problems = tuple(
                 (pointer(item["loc"]), item["msg"])
@@ -108,4 +109,4 @@ class Signature:
         """Give a stored plain result the type that the function declares, where it declares one."""
         if self.returns is None or result is None:
             return result
-        return self.returns.validate_python(result)
+        return self.returns.validator.validate_python(result)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from outlast.core import values
-from outlast.core.budget import Budget, Passed, Usage, passed, read_budget, read_usage
+from outlast.core.budget import NOTHING, Budget, Passed, Usage, passed, read_budget, read_usage
 from outlast.errors import BudgetExceeded
 from outlast.store.records import OperationRow
 
@@ -34,7 +34,7 @@ class Spending:
     def __init__(self, budget: str | None, depth: int, operations: Iterable[OperationRow]) -> None:
         self.budget = Budget() if budget is None else read_budget(values.decode(budget))
         self.bounded = budget is not None
-        self.usage = Usage()
+        self.usage = NOTHING
         self._depth = depth
         self._operations = 0
         if self.bounded:
@@ -76,7 +76,7 @@ class Spending:
 
 def usage_of(row: OperationRow | None) -> Usage:
     """Read what an operation's attempts have spent."""
-    return Usage() if row is None or row.usage is None else read_usage(values.decode(row.usage))
+    return NOTHING if row is None or row.usage is None else read_usage(values.decode(row.usage))
 
 
 def _held_back(row: OperationRow) -> bool:

@@ -109,7 +109,7 @@ def known(
     is wrong in itself, and every replay says so. When it is the journal that holds another request, the task
     stops for an operator.
     """
-    row = run.rows.get(key)
+    row = run.row(key)
     bound = run.bound.get(key)
     if bound is not None and bound != request:
         raise OperationConflict(

@@ -327,7 +327,7 @@ class Callback:
     async def _wait(self) -> Any:
         run, key = self._run, self._key
         run.check(waits=True)
-        row = run.rows.get(key)
+        row = run.row(key)
         if row is not None and row.state in ("succeeded", "failed"):
             return recorded(run, row)
         if key in run.stepping:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from outlast.core.operation import Effect, OperationKind, OperationState
+from outlast.core.record import record
 from outlast.store.approving import ApprovalRow, Subject
 
 TaskState = Literal["queued", "running", "waiting", "succeeded", "failed", "cancelled"]
@@ -254,7 +255,7 @@ class Loaded:
 # -- the journal -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class NewEvent:
     """An event to append. kind as in protocol: ``operation.succeeded``, ``progress``, …; data is JSON
     text."""
@@ -263,7 +264,7 @@ class NewEvent:
     data: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RecordOperation:
     """Record: an operation that needs no intent (a step, a value, a timer), whole.
 
@@ -398,7 +399,7 @@ class BusinessKey:
     window_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CommitIntent:
     """Gate: commit the intent of one attempt at an operation before the call.
 
@@ -442,7 +443,7 @@ class CommitIntent:
     events: tuple[NewEvent, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RecordOutcome:
     """Record: how one attempt at an operation ended, or what evidence says of it.
 
@@ -506,7 +507,7 @@ class Note:
     data: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class EndAttempt:
     """Record: end this attempt and give back the lease; the last entry of its task in a batch.
 
@@ -554,7 +555,7 @@ Entry = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TaskWrites:
     """All entries of one task in one batch, in order, under one lease. One task occurs once in a batch."""
 

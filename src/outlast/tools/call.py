@@ -15,14 +15,15 @@ Not covered. A process that is frozen between the guard and the bytes.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from decimal import Decimal
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 from outlast import clock, probes
 from outlast.core import destinations
-from outlast.core.budget import Usage, read_cost, read_count
+from outlast.core.budget import NOTHING, Usage, read_cost, read_count
 from outlast.core.outcome import Unknown
 from outlast.errors import ConfigurationError, DeadlineExceeded
 from outlast.tools.classify import outcome_of_exception
@@ -54,12 +55,12 @@ class ToolCall:
         guard: Raises when this process may not send any more.
         traceparent: W3C Trace Context of the call, None without a trace.
         query: Whether this asks about an operation instead of doing it; nothing counts as begun then.
-        way_out: The gateway, where the app can sign for one.
+        way_out: Answers the gateway, None where nobody can sign for one; asked on the first use of it.
     """
 
     __slots__ = (
-        "_began", "_client", "_guard", "_http", "_open", "_usage", "attempt", "deadline", "epoch",
-        "idempotency_key", "query", "task", "tenant", "traceparent", "way_out",
+        "_began", "_client", "_guard", "_http", "_open", "_usage", "_way_out", "attempt", "deadline", "epoch",
+        "idempotency_key", "query", "task", "tenant", "traceparent",
     )  # fmt: skip
 
     def __init__(
@@ -75,7 +76,7 @@ class ToolCall:
         guard: Callable[[], None] = _allow,
         traceparent: str | None = None,
         query: bool = False,
-        way_out: WayOut | None = None,
+        way_out: Callable[[], WayOut | None] | None = None,
     ) -> None:
         self.idempotency_key = idempotency_key
         self.task = task
@@ -85,12 +86,12 @@ class ToolCall:
         self.deadline = deadline
         self.traceparent = traceparent
         self.query = query
-        self.way_out = way_out
+        self._way_out = way_out
         self._client = client
         self._guard = guard
         self._http: HttpCall | None = None
         self._began = False
-        self._usage = Usage()
+        self._usage = NOTHING
         # Sends that went out and are not known to have done nothing.
         self._open: set[object] = set()
 
@@ -129,6 +130,11 @@ class ToolCall:
         return max(0.0, self.deadline - clock.monotonic())
 
     @property
+    def way_out(self) -> WayOut | None:
+        """Answer the gateway as this attempt sees it, None where nobody can sign for one."""
+        return None if self._way_out is None else self._way_out()
+
+    @property
     def gateway_url(self) -> str | None:
         """Answer where the gateway listens, None where the app does not know."""
         return None if self.way_out is None else self.way_out.url
@@ -153,8 +159,7 @@ class ToolCall:
         self.leave(token, began=True, acts=True)
         return token
 
-    @asynccontextmanager
-    async def sending(self) -> AsyncIterator[None]:
+    def sending(self) -> AbstractAsyncContextManager[None]:
         """Say that something may leave for the outside in this block, by other means than ``http``.
 
         Put one request in one block. Raises ``LeaseLost`` or ``DeadlineExceeded``, instead of entering, when
@@ -162,17 +167,7 @@ class ToolCall:
         connecting then means that this send did nothing, and the whole call nothing either unless another one
         may have acted.
         """
-        token = object()
-        self.leave(token, began=True, acts=True)
-        try:
-            yield
-        except BaseException as exc:
-            self.mark_undone(token)
-            if isinstance(
-                outcome_of_exception(in_block(exc, self.others_open), began=True, changes=True), Unknown
-            ):
-                self._open.add(token)
-            raise
+        return _Sending(self)
 
     # ── for HttpCall ─────────────────────────────────────────────────────────────────────────────
 
@@ -195,6 +190,10 @@ class ToolCall:
             if acts:
                 self._open.add(token)
 
+    def mark_open(self, token: object) -> None:
+        """Note that a send may have acted."""
+        self._open.add(token)
+
     def mark_undone(self, token: object) -> None:
         """Note that a send is known to have done nothing."""
         self._open.discard(token)
@@ -202,3 +201,27 @@ class ToolCall:
     def others_open(self) -> bool:
         """Answer whether a send of this call may have acted."""
         return bool(self._open)
+
+
+class _Sending(AbstractAsyncContextManager[None]):
+    """One block of ``ToolCall.sending``; it stands for its send itself."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: ToolCall) -> None:
+        self._call = call
+
+    async def __aenter__(self) -> None:
+        self._call.leave(self, began=True, acts=True)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            return
+        call = self._call
+        call.mark_undone(self)
+        if isinstance(
+            outcome_of_exception(in_block(error, call.others_open), began=True, changes=True), Unknown
+        ):
+            call.mark_open(self)
