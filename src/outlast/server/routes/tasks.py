@@ -246,7 +246,7 @@ async def list_task_operations(asked: Around, task: TaskId) -> Response:
     responses={
         200: {
             "description": "It is cancelled, now or since before",
-            "headers": {"Idempotent-Replayed": _described("`true` when it was cancelled before.")},
+            "headers": {"Idempotent-Replayed": described("`true` when it was cancelled before.")},
         },
         202: {"model": Task, "description": "It begins nothing new but to undo, and ends as cancelled"},
         **refusals(

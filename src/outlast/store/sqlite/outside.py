@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlast.store.changing import OutsideEvent, OutsidePosted, OutsideRow
-from outlast.store.posting import Signal
+from outlast.store.posting import Posted, Signal
 from outlast.store.records import AttachSession, TaskRef
 from outlast.store.sqlite import posting
 from outlast.store.sqlite.heads import Head
