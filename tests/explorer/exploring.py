@@ -249,8 +249,8 @@ class Explorer:
             return error
 
     async def _end(self, answers: dict[int, list[Any]]) -> tuple[Outcome, Dump]:
-        """Do again what was left, and look."""
-        for number, (_, act) in enumerate(self._cast):
+        """Do again what was left, those last that come round anyway, and look."""
+        for number, (_, act) in sorted(enumerate(self._cast), key=lambda one: one[1][1].loose):
             said = answers[number][0]
             if not isinstance(said, Exception) and act.again(said):
                 answers[number].append(await self._play(number, 2))
