@@ -569,8 +569,9 @@ def storms() -> str:
         one = kept["simulation"]
         told.append(
             f"Simulation: {one['schedules']:,} schedules in {one['seconds']:,.0f} s,"
-            f" {one['violations']} violations, {one['transitions_covered']} of {one['promised']['transitions']} moves and"
-            f" {one['fault_points_covered']} of {one['promised']['fault_points']} kinds of fault"
+            f" {one['violations']} violations; {one['transitions_covered']} of"
+            f" {one['promised']['transitions']} moves and {one['fault_points_covered']} of"
+            f" {one['promised']['fault_points']} kinds of fault"
             f" ({one['measured']}, {one['commit']}, {one['machine']}, Python {one['python']})."
         )
     for one in kept["storms"].values():
