@@ -568,12 +568,11 @@ def storms() -> str:
     told = []
     if "simulation" in kept:
         one = kept["simulation"]
-        promised = one["promised"]
         told.append(
             f"Simulation: {one['schedules']:,} schedules in {one['seconds']:,.0f} s,"
-            f" {one['violations']} violations,"
-            f" {one['transitions_covered']} of {promised['transitions']} moves and"
-            f" {one['fault_points_covered']} of {promised['fault_points']} kinds of fault"
+            f" {one['violations']} violations; {one['transitions_covered']} of"
+            f" {one['promised']['transitions']} moves and {one['fault_points_covered']} of"
+            f" {one['promised']['fault_points']} kinds of fault"
             f" ({one['measured']}, {one['commit']}, {one['machine']}, Python {one['python']})."
         )
     for one in kept["storms"].values():

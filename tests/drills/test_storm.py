@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import os
+import shlex
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -15,8 +17,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
+from outlast import app as app_module
 from outlast.cli.main import app
 from outlast.drills.storm import campaign, report
+from outlast.drills.storm.agents import Place, Theirs, app_of
 from outlast.drills.storm.campaign import Plan, Played
 from outlast.drills.storm.judge import JUDGES, Verdict, takeovers
 from outlast.drills.storm.misfortunes import MISFORTUNES, Fate, Misfortune
@@ -93,6 +97,61 @@ class TestTable:
         assert json.loads(answer.stderr)["error"]["code"] == "configuration_error"
 
 
+OWN = """
+import outlast
+
+app = outlast.Outlast("own")
+elsewhere = outlast.Outlast("own", database_url="sqlite:///precious.db")
+
+@app.agent
+async def sell(task, order):
+    return order
+"""
+
+
+class TestOwnApp:
+    """Somebody's own app under a storm."""
+
+    @pytest.fixture(autouse=True)
+    def own(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        (tmp_path / "own_app.py").write_text(OWN)
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "path", [*sys.path])
+        monkeypatch.setattr(app_module, "store_for", app_module.store_for)
+        monkeypatch.setenv("OUTLAST_DATABASE_URL", "sqlite:///storm.db")
+
+    @pytest.mark.parametrize(
+        "options", [["--app", "own_app:app"], ["--app", "own_app:app", "--agent", "buy"]], ids=str
+    )
+    def test_the_command_says_what_it_needs(self, options: list[str]) -> None:
+        answer = CliRunner().invoke(app, ["drill", "storm", "--json", *options])
+        assert answer.exit_code == 2
+        assert "and --agent with one of sell" in json.loads(answer.stderr)["error"]["message"]
+
+    def test_it_is_put_on_the_storms_database_behind_a_witness(self) -> None:
+        place = Place(keys="", plain="", app="own_app:app")
+        seen: list[str] = []
+
+        def witness(store: Any) -> Any:
+            seen.append(store.url)
+            return store
+
+        assert app_of(place, witness).store.url == seen[0]
+        assert seen[0].endswith("storm.db")
+
+    def test_one_that_names_a_database_itself_is_not_let_near_it(self, tmp_path: Path) -> None:
+        own = app_of(Place(keys="", plain="", app="own_app:elsewhere"), lambda store: store)
+        with pytest.raises(ConfigurationError, match="leave it to OUTLAST_DATABASE_URL"):
+            _ = own.store
+
+    def test_it_is_played_again_by_one_line(self) -> None:
+        theirs = Theirs(app="own_app:app", agent="sell", input={"order": "it's one"})
+        line = replay(replace(PLAYED.plan, theirs=theirs))
+        assert shlex.split(line)[-6:] == [
+            "--app", "own_app:app", "--agent", "sell", "--input", '{"order": "it\'s one"}',
+        ]  # fmt: skip
+
+
 VERDICT = Verdict(
     violations=(), accepted=40, ended=Counter(succeeded=38, failed=4), per_s=2.5, calls=70, effects=60,
     histories=500, lost=9, takeovers_s=[1.0, 2.0, 4.0],
@@ -105,15 +164,15 @@ PLAYED = Played(
     calm_s=2.0,
     verdict=VERDICT,
 )
-ASKED = Asked(postgres="embedded", seed=7, seconds=60.0, wanted={"kills": 5})
+ASKED = Asked(postgres="embedded", seed=1, seconds=60.0, wanted={"kills": 5})
 
 
 class TestRun:
     def test_campaigns_follow_until_there_is_enough_of_everything(self) -> None:
         first = report._next(ASKED, [])
-        assert (first.seed, first.seconds, first.wanted) == (7, 30.0, {"kills": 5})
+        assert (first.seed, first.seconds, first.wanted) == (1, 30.0, {"kills": 5})
         second = report._next(ASKED, [PLAYED])
-        assert (second.seed, second.seconds, second.wanted) == (8, 30.0, {"kills": 2})
+        assert (second.seed, second.seconds, second.wanted) == (2, 30.0, {"kills": 2})
         assert report._left(ASKED, [PLAYED, PLAYED]) is False
         short_of_kills = replace(PLAYED, happened=Counter())
         assert report._left(ASKED, [PLAYED, short_of_kills]) is True

@@ -18,6 +18,7 @@ import asyncio
 import itertools
 import json
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, is_dataclass
 from typing import Any
 
@@ -30,6 +31,9 @@ from outlast.testing.checkers import Dump, check_all
 
 PATIENCE = 20.0
 """How long one step may take, in seconds, before the run has failed."""
+
+LOOKS, LOOK_SECONDS = 3, 0.002
+"""After so many looks for a lock that somebody waits for, there is a pause between them."""
 
 Verb = Callable[[Store, int], Awaitable[Any]]
 """Carries a verb out; the number counts how often, from 1."""
@@ -114,10 +118,9 @@ class Explorer:
         self._cast = list(zip(stage.players, acts, strict=False))
         self._serial: dict[tuple[int, ...], Outcome] = {}
         self._judged: dict[Outcome, list[str]] = {}
-        # What each player touches, as far as its runs have shown.
-        self._touched = [
-            TICK if act.play is None else stage.footprint(stage.calls.get(act.verb, "")) for act in acts
-        ]
+        # What is touched by verbs that are a statement of their own, and no function.
+        self._calls = [stage.footprint(stage.calls.get(act.verb, "")) for act in acts]
+        self._stretches: dict[tuple[int, ...], Footprint] = {}
 
     # -- runs ------------------------------------------------------------------------------------------
 
@@ -125,7 +128,6 @@ class Explorer:
         """Carry the acts out one after the other."""
         if order not in self._serial:
             await self.stage.put_back(self.now)
-            await self.stage.curtain(up=False)
             answers: dict[int, list[Any]] = {}
             for number in order:
                 answers[number] = [await self._play(number, 1)]
@@ -137,9 +139,7 @@ class Explorer:
     async def run(self, chosen: Sequence[int]) -> Run:
         """Carry the acts out, the first steps as chosen, and then whoever went last for as long as it can."""
         run = Run()
-        await self.stage.put_back(self.now)
-        await self.stage.curtain(up=True)
-        await self.stage.begin([player for player, _ in self._cast])
+        await self.stage.put_back(self.now, halting=[player for player, _ in self._cast])
         self.runs += 1
         tasks: dict[int, asyncio.Future[Any]] = {}
         stirred = asyncio.Event()
@@ -162,7 +162,6 @@ class Explorer:
                     last = number
                     halt = self._cast[number][0].place if number in tasks else None
                     run.halts.append(halt)
-                    self._touched[number] |= self.stage.footprint_at(halt)
                     await self._step(number, tasks, run, stirred)
                     run.places.append(self._place(number, run))
         except BaseException:
@@ -172,7 +171,6 @@ class Explorer:
             for player, _ in self._cast:
                 await self.stage.kill(player)
             raise
-        await self.stage.curtain(up=False)
         answers = {number: [task.result()] for number, task in tasks.items()}
         run.outcome, run.dump = await self._end(answers)
         run.again = {number for number, said in answers.items() if len(said) > 1}
@@ -213,6 +211,7 @@ class Explorer:
 
         patient: wait for a change where everybody waits for a lock.
         """
+        looks = 0
         while True:
             moving = []
             for number, task in tasks.items():
@@ -225,13 +224,17 @@ class Explorer:
             if not moving:
                 return
             # The notice of a stop and the end of a verb come by themselves; a wait for a lock is looked for.
-            # Nothing of all this sleeps: on a busy machine whoever sleeps is late.
             stirred.clear()
             blocked = await self.stage.waiting(moving)
+            looks += 1
             if stirred.is_set():
                 patient = False
             elif len(blocked) == len(moving) and not patient:
                 return
+            elif looks > LOOKS:
+                # Whoever is to move has to get a turn on this machine.
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(stirred.wait(), LOOK_SECONDS)
 
     def _place(self, number: int, run: Run) -> str:
         if number in run.ended:
@@ -249,10 +252,11 @@ class Explorer:
             return error
 
     async def _end(self, answers: dict[int, list[Any]]) -> tuple[Outcome, Dump]:
-        """Do again what was left, and look."""
-        for number, (_, act) in enumerate(self._cast):
+        """Do again what was left, those last that come round anyway, and look."""
+        for number, (_, act) in sorted(enumerate(self._cast), key=lambda one: one[1][1].loose):
             said = answers[number][0]
             if not isinstance(said, Exception) and act.again(said):
+                await self.stage.let_run()
                 answers[number].append(await self._play(number, 2))
         merged = []
         for number, (_, act) in enumerate(self._cast):
@@ -320,43 +324,49 @@ class Explorer:
     async def explore(self, switches: int) -> Finding | None:
         """Carry out the runs with at most so many switches; answer the first that is not right.
 
-        A switch behind a statement whose order against the other players' cannot matter comes to the same as
-        one before it, and is left out. It matters where both touch a table, a lock or the clock, and one
-        writes it. What players touch is known from their runs; if it grows, all is looked at again.
+        A switch to a player is left out where it comes to the same as the last one before it: where nothing
+        that was done in between touches what that player went on to do then, up to its end or to the lock
+        that it waited for. Two statements touch each other that are about the same table, lock or clock, one
+        of them writing.
         """
-        done: dict[tuple[int, ...], Run] = {}
-        touched: list[Footprint] = []
-        while touched != self._touched:
-            touched = list(self._touched)
-            stack: list[tuple[int, ...]] = [()]
-            while stack:
-                chosen = stack.pop()
-                run = done.get(chosen)
-                if run is None:
-                    run = done[chosen] = await self.run(chosen)
-                    says = await self.wrong(run)
-                    if says is not None:
-                        return Finding(script=self.script(run), says=says)
-                    run.dump = {}
-                stack.extend(self._others(run, len(chosen), switches))
+        return await self._branch((), switches)
+
+    async def _branch(self, chosen: tuple[int, ...], switches: int) -> Finding | None:
+        run = await self.run(chosen)
+        says = await self.wrong(run)
+        if says is not None:
+            return Finding(script=self.script(run), says=says)
+        run.dump = {}
+        spent = 0
+        before: dict[int, tuple[Footprint, Footprint]] = {}
+        for step, ((ready, could), number) in enumerate(zip(run.choices, run.steps, strict=True)):
+            for other in ready if step >= len(chosen) else ():
+                if other == number or spent + (could is not None and other != could) > switches:
+                    continue
+                if could is not None and other in before:
+                    did, since = before[other]
+                    if not since.meets(did):
+                        continue
+                found = await self._branch((*run.steps[:step], other), switches)
+                if found is not None:
+                    return found
+                before[other] = self._stretches[*run.steps[:step], other], Footprint()
+            did = self._did(run, step)
+            before = {other: (then, since | did) for other, (then, since) in before.items()}
+            spent += could is not None and number != could
+        stretch = Footprint()
+        for step in range(max(0, len(chosen) - 1), len(run.steps)):
+            if chosen and run.steps[step] != chosen[-1]:
+                break
+            stretch |= self._did(run, step)
+        self._stretches[chosen] = stretch
         return None
 
-    def _others(self, run: Run, begun: int, switches: int) -> Iterator[tuple[int, ...]]:
-        """Answer the runs that part from this one behind the steps that were chosen."""
-        spent = 0
-        for step, ((ready, could), number) in enumerate(zip(run.choices, run.steps, strict=True)):
-            if step >= begun and (could is None or self._matters(run, step - 1)):
-                for other in ready:
-                    cost = spent + (could is not None and other != could)
-                    if other != number and cost <= switches:
-                        yield (*run.steps[:step], other)
-            spent += could is not None and number != could
-
-    def _matters(self, run: Run, step: int) -> bool:
-        """Answer whether what was done in a step can matter to the other players."""
-        number = run.steps[step]
-        did = self.stage.footprint_at(run.halts[step])
-        return any(did.meets(touched) for other, touched in enumerate(self._touched) if other != number)
+    def _did(self, run: Run, step: int) -> Footprint:
+        """Answer what was touched in a step."""
+        if self.acts[run.steps[step]].play is None:
+            return TICK
+        return self.stage.footprint_at(run.halts[step]) | self._calls[run.steps[step]]
 
 
 def _differences(outcome: Outcome, serial: list[Outcome]) -> Iterator[str]:

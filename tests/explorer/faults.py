@@ -103,7 +103,7 @@ FAULTS: dict[str, Fault] = {
         "a batch compares epochs without locking the heads",
         {"flush": instead("for no key update of t skip locked")},
         "running",
-        ("flush_release", "cancel"),
+        ("flush_suspend", "post"),
     ),
     "writers_not_in_line": Fault(
         "a batch does not wait for an earlier backend of its writer",

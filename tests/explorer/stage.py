@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -259,10 +259,11 @@ class Stage:
     async def _holds(self, table: str) -> bool:
         return bool(await self.connection.fetchval(f"select exists (select from {table})"))
 
-    async def put_back(self, now: int) -> None:
+    async def put_back(self, now: int, *, halting: Sequence[Player] = ()) -> None:
         """Put rows, sequences and the clock back, and let the players forget.
 
-        now: what the clock shows, in microseconds.
+        now: what the clock shows, in microseconds. halting: who halts at the next stop; without any,
+        everybody runs through.
         """
         script = ["begin"]
         script += [f"delete from outlast.{table}" for table in self.tables]
@@ -276,6 +277,11 @@ class Stage:
             for name, value in self._sequences.items()
         ]
         script += [f"select setval('explorer.clock', {now})", "commit"]
+        script += [
+            "select pg_advisory_unlock_all()",
+            f"select setval('explorer.curtain', {2 if halting else 1})",
+        ]
+        script += [f"select pg_advisory_lock({GATE + one.number}, {one.turn + 1})" for one in halting]
         await self.connection.execute(";".join(script))
         for player in self.players:
             player.forget(self._lanes)
@@ -295,14 +301,9 @@ class Stage:
 
     # -- halting ---------------------------------------------------------------------------------------
 
-    async def curtain(self, *, up: bool) -> None:
-        """Let players be halted at stops from now on, or run through them."""
-        await self.connection.execute(f"select setval('explorer.curtain', {2 if up else 1})")
-
-    async def begin(self, players: list[Player]) -> None:
-        """See to it that these halt at their next stops, and nobody else."""
-        locks = [f"pg_advisory_lock({GATE + one.number}, {one.turn + 1})" for one in players]
-        await self.connection.execute("select " + ", ".join(["pg_advisory_unlock_all()", *locks]))
+    async def let_run(self) -> None:
+        """Halt nobody any more."""
+        await self.connection.execute("select setval('explorer.curtain', 1)")
 
     async def go(self, player: Player) -> None:
         """Let a player that halts go on, and halt at its next stop."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 
 from outlast.cli import options
 from outlast.cli.failing import command
+from outlast.cli.loading import load_app
+from outlast.errors import ConfigurationError, InvalidInput
 
 app = typer.Typer(no_args_is_help=True, help="Faults done on purpose, with a verdict.")
 
@@ -163,6 +166,14 @@ async def drill_storm(
         ),
     ] = None,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 3,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--app", help="Pass over your own app, on a database of the drill's.", metavar="MODULE:APP"
+        ),
+    ] = None,
+    agent: Annotated[str | None, typer.Option(help="With --app: the agent that tasks are for.")] = None,
+    input: Annotated[str, typer.Option(help="With --app: their input, as JSON.")] = "{}",
     report: Annotated[Path | None, typer.Option(help="Write the report to this file, in Markdown.")] = None,
     as_json: options.AsJson = False,
 ) -> int:
@@ -170,8 +181,15 @@ async def drill_storm(
 
     Example: outlast drill storm --seconds 300 --postgres embedded --report storm.md
     """
+    from outlast.drills.storm.agents import Theirs
     from outlast.drills.storm.report import Asked, drawn_seed, run_drill
 
+    theirs = None
+    if target is not None:
+        known = sorted({name for name, _ in load_app(target).registry.agents})
+        if ":" not in target or agent not in known:
+            raise ConfigurationError(f"say --app module:app, and --agent with one of {', '.join(known)}")
+        theirs = Theirs(app=target, agent=agent, input=_object(input))
     asked = Asked(
         postgres=postgres,
         seed=drawn_seed(seed),
@@ -180,5 +198,16 @@ async def drill_storm(
         timers=timers,
         only=only or [],
         workers=workers,
+        theirs=theirs,
     )
     return await run_drill(asked, report=report, json=as_json, console=Console(highlight=False))
+
+
+def _object(text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"--input is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidInput("--input is an object: the agent's parameters by name")
+    return value

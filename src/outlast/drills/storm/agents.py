@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from outlast import app as app_module
+from outlast import opening
 from outlast.app import Outlast
 from outlast.core.approval import Allow, Answer, Ask
 from outlast.core.retry import Backoff
 from outlast.engine.context import TaskContext
-from outlast.errors import OperationError, WaitTimeout
+from outlast.errors import ConfigurationError, OperationError, WaitTimeout
+from outlast.settings import Settings
+from outlast.store.contract import Store
 from outlast.tools.call import ToolCall
 
-__all__ = ["AGENTS", "SIGNAL", "Place", "build"]
+__all__ = ["AGENTS", "SIGNAL", "Place", "Theirs", "app_of", "build"]
 
 SIGNAL: Final = "news"
 AGENTS: Final = (
@@ -30,11 +36,13 @@ _RETRY: Final = Backoff(base_s=0.2, max_s=1.0, jitter_s=0.3, attempts=20, total_
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """Where things are. keys, plain: the ticket service that honours keys, and the one that ignores them.
-    generation: of the code; the second has another version of one agent beside the first."""
+    generation: of the code; the second has another version of one agent beside the first. app: somebody's own
+    instead of the storm's, as ``module:app``."""
 
     keys: str
     plain: str
     generation: int = 1
+    app: str = ""
 
     def environ(self) -> dict[str, str]:
         """Answer the variables by which a process finds them."""
@@ -42,6 +50,7 @@ class Place:
             "OUTLAST_DRILL_KEYS_URL": self.keys,
             "OUTLAST_DRILL_PLAIN_URL": self.plain,
             "OUTLAST_DRILL_GENERATION": str(self.generation),
+            "OUTLAST_DRILL_APP": self.app,
         }
 
     @classmethod
@@ -51,7 +60,39 @@ class Place:
             keys=os.environ["OUTLAST_DRILL_KEYS_URL"],
             plain=os.environ["OUTLAST_DRILL_PLAIN_URL"],
             generation=int(os.environ["OUTLAST_DRILL_GENERATION"]),
+            app=os.environ["OUTLAST_DRILL_APP"],
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Theirs:
+    """Somebody's own app under a storm. app: as ``module:app``. agent, input: of every task."""
+
+    app: str
+    agent: str
+    input: dict[str, Any]
+
+
+def app_of(place: Place, witness: Callable[[Store], Store]) -> Outlast:
+    """Answer the app that a process of the storm runs. witness: is put before its store.
+
+    Raises ConfigurationError where somebody's own app names a database itself: a storm is not for that.
+    """
+
+    def store_of(url: str) -> Store:
+        if url != Settings().database_url:
+            raise ConfigurationError("a storm has a database of its own: leave it to OUTLAST_DATABASE_URL")
+        return witness(opening.store_for(url))
+
+    # From outside, since whose app it is has to make no difference to it.
+    app_module.store_for = store_of  # type: ignore[attr-defined]
+    if not place.app:
+        return build(Outlast("storm"), place)
+    module, _, name = place.app.partition(":")
+    sys.path.insert(0, os.getcwd())
+    found = getattr(importlib.import_module(module), name)
+    assert isinstance(found, Outlast)
+    return found
 
 
 def build(app: Outlast, place: Place) -> Outlast:

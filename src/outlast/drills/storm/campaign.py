@@ -17,7 +17,7 @@ from outlast.app import Outlast
 from outlast.drills import looking
 from outlast.drills.fleet import Fleet
 from outlast.drills.running import FAULTS_OF_PLAY
-from outlast.drills.storm.agents import Place
+from outlast.drills.storm.agents import Place, Theirs
 from outlast.drills.storm.asking import KEYS
 from outlast.drills.storm.judge import Verdict, judge
 from outlast.drills.storm.load import Load
@@ -25,6 +25,7 @@ from outlast.drills.storm.misfortunes import MISFORTUNES, Family, Fate, Misfortu
 from outlast.drills.storm.posts import Posts
 from outlast.drills.storm.worker import HISTORY, Timers, timers
 from outlast.drills.storm.world import World, prepare, world
+from outlast.testing.checkers.seen import Dump
 
 __all__ = ["Plan", "Played", "play"]
 
@@ -42,7 +43,7 @@ class Plan:
 
     seed: of everything that is drawn in it. seconds: of storm. timers: ``short`` or ``shipped``. workers: how
     many there are. only: patterns of misfortunes, all for none. wanted: how many of each family are still
-    wanted by the run; these are drawn more often.
+    wanted by the run; these are drawn more often. theirs: somebody's own app instead of the storm's.
     """
 
     seed: int
@@ -52,6 +53,7 @@ class Plan:
     workers: int = WORKERS
     only: Sequence[str] = ()
     wanted: Mapping[Family, int] = field(default_factory=dict)
+    theirs: Theirs | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +80,9 @@ async def play(plan: Plan, folder: Path, tell: Callable[[str, float], None]) -> 
         tell("bringing up the store, the services and the processes", 0.0)
         await prepare(made.direct)
         posts = _posts(plan, made, fleet, folder)
-        load = Load(made, f"storm-{plan.seed}", random.Random(plan.seed + 1), most=MOST_TASKS)
+        load = Load(
+            made, f"storm-{plan.seed}", random.Random(plan.seed + 1), most=MOST_TASKS, theirs=plan.theirs
+        )
         storm = _Storm(plan, made, posts, load, chance, tell)
         try:
             return await storm.play()
@@ -97,7 +101,7 @@ def _posts(plan: Plan, made: World, fleet: Fleet, folder: Path) -> Posts:
     }
     return Posts(
         fleet,
-        Place(keys=keys, plain=plain),
+        Place(keys=keys, plain=plain, app="" if plan.theirs is None else plan.theirs.app),
         environ,
         workers=WORKERS,
         apis=list(made.apis),
@@ -142,7 +146,14 @@ class _Storm:
             await asyncio.gather(*works, return_exceptions=True)
         self._tell("stopping everything, and judging what is left", 1.0)
         self._troubles += await self._posts.stop()
-        verdict = await judge(self._world, self._load, self._posts, self._troubles, span=(began, ended))
+        verdict = await judge(
+            self._world,
+            self._load,
+            self._posts,
+            self._troubles,
+            span=(began, ended),
+            judged_by_log=self._plan.theirs is None,
+        )
         return Played(
             plan=self._plan,
             store=self._world.shown,
@@ -227,15 +238,18 @@ class _Storm:
         async def quiet() -> bool | None:
             nonlocal left
             dump = await app.store.dump()
+            people = _for_people(dump) if self._plan.theirs is not None else set()
             live = Counter(
                 f"{row['state']} ({row['reason']})" if row["reason"] else row["state"]
                 for row in dump["tasks"]
-                if row["state"] in ("queued", "running", "waiting")
+                if row["state"] in ("queued", "running", "waiting") and row["id"] not in people
             )
-            unknown, posts = len(dump["unsettled"]), len(dump["posts"])
+            unknown = sum(row["task"] not in people for row in dump["unsettled"])
+            posts = len(dump["posts"])
             left = f"{dict(live)}, {unknown} unknown, {posts} not delivered"
             self._tell(f"coming to rest: {left}", 1.0)
-            return None if live or unknown or posts or self._load.live else True
+            seen = [one for one in self._load.live if one.task not in people]
+            return None if live or unknown or posts or seen else True
 
         try:
             await looking.until(quiet, "", patience_s=PATIENCE_S, every_s=0.5)
@@ -244,3 +258,9 @@ class _Storm:
         finally:
             with contextlib.suppress(*FAULTS_OF_PLAY):
                 await app.close()
+
+
+def _for_people(dump: Dump) -> set[str]:
+    """Answer the tasks of which a person has to say what became of a call: of somebody's own tools, the storm
+    does not know, and they may wait."""
+    return {row["task"] for row in dump["unsettled"] if row["ask_at"] is None}

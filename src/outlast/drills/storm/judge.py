@@ -51,11 +51,18 @@ class Verdict:
 
 
 async def judge(
-    world: World, load: Load, posts: Posts, troubles: Sequence[str], *, span: tuple[float, float]
+    world: World,
+    load: Load,
+    posts: Posts,
+    troubles: Sequence[str],
+    *,
+    span: tuple[float, float],
+    judged_by_log: bool,
 ) -> Verdict:
     """Judge what is left when every process has stopped.
 
     troubles: what else went wrong. span: when the storm began and ended, in seconds since 1970.
+    judged_by_log: whether effects are in the ticket services' logs; those of somebody's own tools are not.
     """
     app = Outlast("storm", database_url=world.direct)
     await app.open()
@@ -66,7 +73,12 @@ async def judge(
     log = await world.log()
     leases = [one for path in sorted(world.folder.glob("leases-*")) for one in read(path)]
     found = [
-        *check_all(dump, accepted=load.accepted, recorder=[asdict(call) for call in log], quiet=not troubles),
+        *check_all(
+            dump,
+            accepted=load.accepted,
+            recorder=[asdict(call) for call in log] if judged_by_log else None,
+            quiet=not troubles,
+        ),
         *judge_histories([*leases, *load.history]),
         *judge_streams({one.task: one.told for one in load.tracked if one.told}, _kept(dump)),
     ]

@@ -16,7 +16,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from outlast.core.transitions import TASK
-from outlast.drills.storm.agents import AGENTS, SIGNAL
+from outlast.drills.storm.agents import AGENTS, SIGNAL, Theirs
 from outlast.drills.storm.asking import Answer, Client, Lost
 from outlast.drills.storm.world import World
 from outlast.submitting import DEFAULT_TENANT
@@ -43,10 +43,13 @@ class Tracked:
 class Load:
     """All clients of one campaign.
 
-    most: tasks that are under way at a time. chance: what they draw from. history: of keys and decisions.
+    most: tasks that are under way at a time. chance: what they draw from. theirs: somebody's own app instead
+    of the storm's. history: of keys and decisions.
     """
 
-    def __init__(self, world: World, name: str, chance: random.Random, *, most: int) -> None:
+    def __init__(
+        self, world: World, name: str, chance: random.Random, *, most: int, theirs: Theirs | None = None
+    ) -> None:
         self.history = History(time.monotonic)
         self.tracked: list[Tracked] = []
         self.lost = 0
@@ -54,6 +57,7 @@ class Load:
         self.wrong: list[str] = []
         """Answers that nobody should get."""
         self._world, self._name, self._chance, self._most = world, name, chance, most
+        self._theirs = theirs
         self._submitting = True
         self._healed = False
         self._signals = 0
@@ -126,9 +130,10 @@ class Load:
                 follower.cancel()
 
     async def _submit_one(self, client: int, number: int) -> Tracked | None:
-        agent = self._chance.choice(AGENTS)
         key = f"{self._name}-{client}-{number}"
-        body = {"agent": agent, "input": {"invoice": key, "amount": self._chance.randrange(1, 100)}}
+        agent = self._chance.choice(AGENTS) if self._theirs is None else self._theirs.agent
+        input = {"invoice": key, "amount": self._chance.randrange(1, 100)}
+        body = {"agent": agent, "input": input if self._theirs is None else self._theirs.input}
         while True:
             place = self.history.invoke(f"client{client}", ("life", key), "submit")
             try:
@@ -249,10 +254,10 @@ class Load:
             ticket = made.get(one["idempotency_key"])
             if ticket is not None or one["idempotency_key"] in withdrawn:
                 body = {"verdict": "happened", "reason": "it is in the book", "result": ticket or {}}
-            elif self._healed:
+            elif self._healed and self._theirs is None:
                 body = {"verdict": "did_not_happen", "reason": "it is not in the book"}
             else:
-                # Whoever is frozen may still send.
+                # Whoever is frozen may still send; and what somebody's own tools did is in another book.
                 continue
             # Refused while it may be under way, or when somebody was faster: the next look tells.
             await self._client.ask(

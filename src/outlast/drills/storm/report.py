@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json as json_
 import random
+import shlex
 import shutil
 import tempfile
 from collections import Counter
@@ -22,6 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from outlast.drills.running import end_with_sigterm
+from outlast.drills.storm.agents import Theirs
 from outlast.drills.storm.campaign import WORKERS, Plan, Played, play
 from outlast.drills.storm.judge import JUDGES
 from outlast.drills.storm.misfortunes import MISFORTUNES, Family
@@ -47,7 +49,7 @@ class Asked:
 
     seed: of its first campaign; the next ones follow it by one each. seconds: of storm at least. wanted: how
     many misfortunes of each family at least. timers: of all campaigns; by turns for None. only: patterns of
-    misfortunes. workers: in each campaign.
+    misfortunes. workers: in each campaign. theirs: somebody's own app instead of the storm's.
     """
 
     postgres: str | None
@@ -57,6 +59,7 @@ class Asked:
     timers: Timers | None = None
     only: Sequence[str] = ()
     workers: int = WORKERS
+    theirs: Theirs | None = None
 
 
 async def run_drill(asked: Asked, *, report: Path | None, json: bool, console: Console) -> int:
@@ -123,6 +126,7 @@ def _next(asked: Asked, played: Sequence[Played]) -> Plan:
         postgres=asked.postgres,
         workers=asked.workers,
         only=asked.only,
+        theirs=asked.theirs,
         wanted=_wanted(asked, played),
     )
 
@@ -203,6 +207,9 @@ def replay(plan: Plan) -> str:
     words += [f"--postgres {plan.postgres}"] if plan.postgres else []
     words += [f"--workers {plan.workers}"] if plan.workers != WORKERS else []
     words += [f"--only '{each}'" for each in plan.only]
+    if plan.theirs is not None:
+        input = json_.dumps(plan.theirs.input)
+        words += [f"--app {plan.theirs.app} --agent {plan.theirs.agent} --input {shlex.quote(input)}"]
     return " ".join(words)
 
 
@@ -237,7 +244,7 @@ def _lines(told: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("happened", ", ".join(f"{count} {name}" for name, count in told["families"].items() if count)),
         ("load held", f"{told['tasks_per_s']} tasks/s ended during it, {told['accepted']} accepted"),
         ("ended", ", ".join(f"{count} {state}" for state, count in told["tasks"].items())),
-        ("other side", f"{told['calls']} calls, {told['effects']} effects"),
+        *([("other side", f"{told['calls']} calls, {told['effects']} effects")] if told["calls"] else []),
         ("clients", f"{told['answers_lost']} questions without an answer, {told['history']} in histories"),
     ]
     for timers, spread in told["takeover_s"].items():

@@ -9,12 +9,11 @@ from __future__ import annotations
 import os
 import threading
 
-from outlast.app import Outlast
 from outlast.drills.database import Disk
-from outlast.drills.storm.agents import Place, build
+from outlast.drills.storm.agents import Place, app_of
 
 _disk = Disk()
-app = build(Outlast("storm"), Place.of_environ())
+app = app_of(Place.of_environ(), lambda store: store)
 
 
 def _listen() -> None:

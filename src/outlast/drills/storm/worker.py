@@ -14,13 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal, cast
 
-from outlast.app import Outlast
 from outlast.drills.database import Disk
 from outlast.drills.serving import serve
-from outlast.drills.storm.agents import Place, build
+from outlast.drills.storm.agents import Place, app_of
 from outlast.engine.settings import WorkerSettings
-from outlast.opening import store_for
-from outlast.settings import Settings
 from outlast.store.contract import Store
 from outlast.testing.history import HistoryFile, Witness
 
@@ -44,8 +41,8 @@ def main(name: str, pools: str, kind: str) -> None:
     path = Path(os.environ[HISTORY]) / f"leases-{name}-{os.getpid()}"
     # All processes of a machine share this clock.
     writing = HistoryFile(path, time.monotonic)
-    store = cast(Store, Witness(store_for(Settings().database_url), writing, f"{name} {os.getpid()}"))
-    app = build(Outlast("storm", store=store), Place.of_environ())
+    client = f"{name} {os.getpid()}"
+    app = app_of(Place.of_environ(), lambda store: cast(Store, Witness(store, writing, client)))
     serve(app, replace(timers(kind), name=name, pools=tuple(pools.split(","))), heard=disk.told)
 
 

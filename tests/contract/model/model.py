@@ -1,0 +1,194 @@
+"""The protocol of the store as plain Python: what a task is, and what each verb does to it.
+
+It is written from the protocol's words and shares nothing with the stores but the records that cross the
+seam. There are no transactions and no rows: verbs come one after the other, and change what is kept here.
+What it leaves out it is never asked for: business keys, providers' waits, switches, outside sessions, what a
+fork has issued, verdicts on work, messages, schedules, budgets, and the words of events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tests.contract.model.kept import Lease, Session, Task
+from tests.contract.model.reaching import Reaching
+from tests.contract.model.writing import Writing
+
+from outlast.store.posting import Heard, News
+from outlast.store.records import (
+    Claimed,
+    ClaimReply,
+    ClaimRequest,
+    Renewed,
+    SessionRenewal,
+    Submission,
+    Submitted,
+    SweepRequest,
+    Swept,
+    TaskRef,
+)
+
+
+class Model(Writing, Reaching):
+    """All that the store keeps, and its verbs."""
+
+    # -- submit --------------------------------------------------------------------------------------------
+
+    def submit(self, batch: Sequence[Submission], now: int) -> list[Submitted]:
+        """Accept tasks; a key belongs to the first that came."""
+        return [self._submit(record, now) for record in batch]
+
+    def _submit(self, record: Submission, now: int) -> Submitted:
+        name = (record.tenant, record.task)
+        parent = None
+        if record.parent is not None and name not in self.tasks:
+            parent = self.tasks.get((record.tenant, record.parent.task))
+            if (
+                parent is None
+                or (parent.state, parent.epoch) != ("running", record.parent.epoch)
+                or parent.cancelling
+            ):
+                return Submitted(kind="stale", task=record.task)
+        holder = self.keys.get((record.tenant, record.key)) if record.key is not None else None
+        if holder is not None or name in self.tasks:
+            first = self.tasks[holder or name]
+            same = first.record.request_digest == record.request_digest
+            if same and first.record.task == record.task and first.record.key == record.key:
+                return Submitted(kind="accepted", task=record.task)
+            kind = "replayed" if same and holder is not None else "conflict"
+            return Submitted(kind=kind, task=first.record.task)  # type: ignore[arg-type]
+        task = self.tasks[name] = Task(record=record, version=record.version, events=["task.submitted"])
+        if record.key is not None:
+            self.keys[record.tenant, record.key] = name
+        if record.run_at is not None and record.run_at > now:
+            task.state, task.reason, task.wake_at = "waiting", "timer", record.run_at
+        if record.deadline_us is not None:
+            task.deadline_at = now + record.deadline_us
+        if parent is not None:
+            parent.children += 1
+        return Submitted(kind="accepted", task=record.task)
+
+    # -- sessions and leases -------------------------------------------------------------------------------
+
+    def renew(self, renewal: SessionRenewal, now: int) -> Renewed:
+        """Open or renew a session; one that was swept stays ended."""
+        session = self.sessions.setdefault(renewal.session, Session(expires_at=0))
+        if not session.lost:
+            session.expires_at = now + renewal.ttl_us
+        return Renewed(alive=not session.lost, now=now, expires_at=session.expires_at)
+
+    def retire(self, session: str) -> None:
+        """Forget a session that holds nothing."""
+        if not any(task.lease and task.lease.session == session for task in self.tasks.values()):
+            self.sessions.pop(session, None)
+
+    def claim(self, request: ClaimRequest, now: int) -> ClaimReply:
+        """Take every queued task that is served: the epoch grows, and is the only fence."""
+        session = self.sessions.get(request.session)
+        if session is None or session.lost or session.fence > request.fence:
+            return ClaimReply(now=now, claims=(), refused=True)
+        claims = []
+        for (tenant, name), task in self.tasks.items():
+            agent = task.record.agent
+            served = [
+                one.version
+                for one in request.serves
+                if one.agent == agent
+                and (task.version == one.version or (task.version == "" and one.default))
+            ]
+            if task.state != "queued" or task.record.pool not in request.pools or not served:
+                continue
+            task.state, task.epoch, task.version = "running", task.epoch + 1, max(served)
+            task.lease = Lease(epoch=task.epoch, session=request.session)
+            task.say("attempt.started")
+            claims.append(
+                Claimed(
+                    tenant=tenant, task=name, epoch=task.epoch, round=task.round, agent=agent,
+                    version=task.version, facts=task.facts, deadline_at=None, cancelling=task.undoing,
+                )
+            )  # fmt: skip
+        return ClaimReply(now=now, claims=tuple(claims))
+
+    def reconcile(self, session: str, held: Sequence[TaskRef], fence: int) -> list[TaskRef]:
+        """Give back what a session has and does not know of."""
+        if session in self.sessions:
+            self.sessions[session].fence = max(self.sessions[session].fence, fence)
+        known = {(one.tenant, one.task) for one in held}
+        gone = []
+        for name, task in sorted(self.tasks.items()):
+            if task.lease is None or task.lease.session != session or name in known:
+                continue
+            if task.cut:
+                self._take_away(name, task, "cancelled")
+                self._end(name, task, "cancelled")
+            else:
+                self._take_away(name, task, "released")
+                task.epoch += 1
+                self._queue(task, "task.queued")
+            gone.append(TaskRef(tenant=name[0], task=name[1]))
+        return gone
+
+    def news(self, session: str, heard: Sequence[Heard]) -> list[News]:
+        """Answer of which running tasks a session has not heard all."""
+        for one in heard:
+            task = self.tasks.get((one.tenant, one.task))
+            if task and task.lease and task.lease.session == session and task.lease.news <= one.facts:
+                task.lease.news = 0
+        return [
+            News(
+                tenant=tenant, task=name, facts=task.lease.news, cancelling=task.cancelling,
+                undoing=task.undoing,
+            )
+            for (tenant, name), task in sorted(self.tasks.items())
+            if task.lease and task.lease.session == session and task.lease.news
+        ]  # fmt: skip
+
+    # -- sweeping ------------------------------------------------------------------------------------------
+
+    def sweep(self, request: SweepRequest, now: int) -> Swept:
+        """End sessions that ran out, and give back, park, expire and wake what is due."""
+        found: dict[str, list[TaskRef]] = {"lost": [], "parked": [], "expired": [], "woken": []}
+        ended = [name for name, one in self.sessions.items() if not one.lost and one.expires_at <= now]
+        for name in ended:
+            self.sessions[name].lost = True
+        for (tenant, of), task in self.tasks.items():
+            ref, name = TaskRef(tenant=tenant, task=of), (tenant, of)
+            if task.lease is None or not self.sessions[task.lease.session].lost:
+                continue
+            if task.cut:
+                self._take_away(name, task, "cancelled")
+                self._end(name, task, "cancelled")
+                found["lost"].append(ref)
+                continue
+            self._take_away(name, task, "lost")
+            ends = [end for round_, end in task.attempts if round_ == task.round][-request.max_deaths :]
+            if ends == ["lost"] * request.max_deaths:
+                self._end(name, task, "cancelled" if task.cancelling else "failed")
+                found["parked"].append(ref)
+            else:
+                task.epoch += 1
+                self._queue(task, "task.queued")
+                found["lost"].append(ref)
+        for (tenant, of), task in self.tasks.items():
+            ref, name = TaskRef(tenant=tenant, task=of), (tenant, of)
+            patience = request.grace_us if task.state == "running" else 0
+            if task.deadline_at is None or task.deadline_at > now - patience:
+                continue
+            state = "cancelled" if task.cancelling else "failed"
+            if task.lease is not None:
+                self._take_away(name, task, state)
+            self._end(name, task, state)
+            found["expired"].append(ref)
+        for (tenant, of), task in self.tasks.items():
+            if task.wake_at is not None and task.wake_at <= now:
+                task.wake_at = None
+                if task.state == "waiting":
+                    self._queue(task, "task.woken")
+                    found["woken"].append(TaskRef(tenant=tenant, task=of))
+        return Swept(
+            sessions=tuple(ended),
+            lost=tuple(found["lost"]),
+            parked=tuple(found["parked"]),
+            woken=tuple(found["woken"]),
+            expired=tuple(found["expired"]),
+        )

@@ -1,0 +1,315 @@
+"""What reaches the model's tasks from outside: facts, people's words, and changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from tests.contract.model.kept import FOREVER, Kept, Name, Operation, Question, Row, Task
+
+from outlast.store.approving import Decided, Decision, Rule
+from outlast.store.changing import Adopt, Adopted, Fork, Forked, Retried, Retry
+from outlast.store.posting import Cancel, CancelReply, Delivered, Posted, Signal
+from outlast.store.records import Evidence, Settled, Settlement, TaskRef
+
+
+class Reaching(Kept):
+    """The verbs that need no lease."""
+
+    # -- unknowns ------------------------------------------------------------------------------------------
+
+    def settle(self, settlements: Sequence[Settlement], now: int) -> list[Settled]:
+        """Settle unknowns by compare-and-set."""
+        return [self._settle(one, now) for one in settlements]
+
+    def _settle(self, one: Settlement, now: int) -> Settled:
+        task = self.tasks.get((one.tenant, one.task))
+        operation = task.operations.get(one.key) if task else None
+        if task is None or operation is None:
+            return Settled(kind="not_found")
+        if operation.state != "unknown" or one.turn not in (None, operation.turn):
+            return Settled(kind="conflict", state=operation.state)
+        left = (operation.deadline_at or 0) - now
+        if one.verdict != "happened" and not one.forced and left > 0:
+            return Settled(kind="too_early", state=operation.state, wait_us=left)
+        state = {"happened": "succeeded", "did_not_happen": "failed", "send_again": "unknown"}[one.verdict]
+        operation.state, operation.turn, operation.settled_by = state, operation.turn + 1, one.by
+        operation.open = state == "unknown"
+        operation.resend = operation.open and task.live
+        if one.by.startswith("person:"):
+            for (key, _), question in task.questions.items():
+                if key == one.key and question.state == "used":
+                    question.spent = True
+        if task.live:
+            task.say("operation.settled")
+            self._raise(task, 1, operators=False)
+        return Settled(kind="settled", state=state)
+
+    def note(self, evidence: Sequence[Evidence]) -> None:
+        """Believe evidence that contradicts a settlement, and send nothing again that it tells of."""
+        for one in evidence:
+            task = self.tasks.get((one.tenant, one.task))
+            operation = task.operations.get(one.key) if task else None
+            if task is None or operation is None or one.says is None:
+                continue
+            contradicts = operation.attempt == one.attempt and (
+                (operation.state == "failed" and one.says == "happened")
+                or (
+                    operation.state == "succeeded"
+                    and operation.settled_by is not None
+                    and one.says == "did_not_happen"
+                )
+            )
+            if contradicts:
+                operation.state, operation.open = "unknown", True
+                if task.live:
+                    task.say("operation.contradicted")
+            elif operation.resend:
+                operation.turn, operation.resend = operation.turn + 1, False
+
+    # -- facts and people ----------------------------------------------------------------------------------
+
+    def post(self, signals: Sequence[Signal]) -> list[Posted]:
+        """Put signals into inboxes."""
+        answers, more = [], dict.fromkeys(((one.tenant, one.task) for one in signals), 0)
+        for one in signals:
+            name = (one.tenant, one.task)
+            task = self.tasks.get(name)
+            if task is None:
+                answers.append(Posted(kind="not_found"))
+                continue
+            used = [
+                (number, row)
+                for number, row in task.inbox.items()
+                if one.key is not None and (row.kind, row.name, row.key) == ("signal", one.name, one.key)
+            ]
+            if used:
+                [(number, row)] = used
+                kind = "replayed" if row.digest == one.digest else "conflict"
+                answers.append(Posted(kind=kind, number=number))  # type: ignore[arg-type]
+            elif not task.live:
+                answers.append(Posted(kind="ended", state=task.state))
+            else:
+                more[name] += 1
+                number = task.facts + more[name]
+                task.inbox[number] = Row(kind="signal", name=one.name, key=one.key, digest=one.digest)
+                task.say("signal.received")
+                answers.append(Posted(kind="accepted", number=number))
+        for name, count in more.items():
+            if count:
+                self._raise(self.tasks[name], count)
+        return answers
+
+    def cancel(self, requests: Sequence[Cancel]) -> list[CancelReply]:
+        """Cancel tasks."""
+        return [self._cancel((one.tenant, one.task), one.undo)[0] for one in requests]
+
+    def _cancel(self, name: Name, undo: bool) -> tuple[CancelReply, bool]:
+        """End or mark a task; answer also whether that was new."""
+        task = self.tasks.get(name)
+        if task is None:
+            return CancelReply(kind="not_found"), False
+        if not task.live:
+            kind = "already" if task.state == "cancelled" else "ended"
+            return CancelReply(kind=kind, state=task.state), False  # type: ignore[arg-type]
+        if task.cancelling:
+            return CancelReply(kind="requested", state=task.state), False
+        undo = undo and task.epoch > 0
+        if task.state != "running" and not undo:
+            self._end(name, task, "cancelled")
+            return CancelReply(kind="cancelled", state="cancelled"), True
+        task.cancelling, task.undoing = True, undo
+        task.say("task.cancel_requested")
+        self._raise(task, 1)
+        return CancelReply(kind="requested", state=task.state), True
+
+    def deliver(self) -> Delivered:
+        """Tell parents of their children's ends, and children of their parents'."""
+        posts, self.posts = self.posts, []
+        told, cancelled = [], []
+        for name in sorted({of for of, _, _ in posts}):
+            task = self.tasks[name]
+            ends = [said for of, kind, said in posts if (of, kind) == (name, "child")]
+            # One that has failed or was cancelled may be tried again, and then has to know.
+            if task.state == "succeeded":
+                continue
+            if ends:
+                for n, said in enumerate(ends, 1):
+                    task.inbox[task.facts + n] = Row(kind="child", name=said)
+                self._raise(task, len(ends))
+                if task.live:
+                    told.append(TaskRef(tenant=name[0], task=name[1]))
+            if not task.live:
+                continue
+            if any((of, kind) == (name, "cancel") for of, kind, _ in posts) and self._cancel(name, False)[1]:
+                cancelled.append(TaskRef(tenant=name[0], task=name[1]))
+        return Delivered(told=tuple(told), cancelled=tuple(cancelled))
+
+    def decide(self, decisions: Sequence[Decision], now: int) -> list[Decided]:
+        """Decide questions; the first word that suffices counts."""
+        return [Decided(kind=self._decide(one, now)) for one in decisions]  # type: ignore[arg-type]
+
+    def _decide(self, one: Decision, now: int) -> str:
+        found = self._question(one.tenant, one.approval)
+        if found is None:
+            return "not_found"
+        task, question = found
+        ask = question.ask
+        edit = one.new_fingerprint if one.verdict == "approve" else None
+        theirs = (one.by, one.verdict, edit or one.fingerprint)
+        words = [word for word in question.words if word[1] == one.verdict]
+        if one.verdict == "approve":
+            words = words[len(words) - question.votes :]
+        if theirs in words and (one.verdict == "reject" or one.answer == question.answer):
+            return "repeated"
+        if question.state == "expired":
+            return "expired"
+        if question.state != "pending" or not task.live:
+            return "conflict"
+        if (question.expires_at or FOREVER) <= now:
+            question.state = "expired"
+            task.say("approval.expired")
+            self._raise(task, 1)
+            return "expired"
+        if ask.roles and not set(one.roles) & {*ask.roles, "*"}:
+            return "forbidden"
+        if ask.four_eyes and ask.requester == one.by:
+            return "forbidden"
+        if question.fingerprint != one.fingerprint:
+            return "fingerprint"
+        if edit is not None:
+            question.fingerprint, question.votes = edit, 0
+        if one.verdict == "approve":
+            if question.answer != one.answer:
+                question.answer, question.votes = one.answer, 0
+            question.votes += 1
+        question.words.append((one.by, one.verdict, question.fingerprint))
+        final = one.verdict == "reject" or question.votes >= ask.quorum
+        if final:
+            question.state = "rejected" if one.verdict == "reject" else "approved"
+            operation = task.operations[ask.key]
+            if (question.state, ask.subject, operation.state) == ("approved", "call", "planned"):
+                operation.state = "approved"
+        task.say(f"approval.{question.state if final else 'voted'}")
+        self._raise(task, 1)
+        return "decided" if final else "counted"
+
+    def put_rule(self, rule: Rule) -> int:
+        """Let a standing rule stand; answer its number."""
+        self._changes += 1
+        self.rules[self._changes] = rule
+        self.versions[rule.tenant, rule.tool] = self._changes
+        return self._changes
+
+    def withdraw_rule(self, tenant: str, number: int, _by: str, _reason: str) -> bool:
+        """Take a rule back; answer whether it stood."""
+        rule = self.rules.get(number)
+        if rule is None or rule.tenant != tenant:
+            return False
+        del self.rules[number]
+        self._changes += 1
+        self.versions[rule.tenant, rule.tool] = self._changes
+        return True
+
+    def _question(self, tenant: str, approval: str) -> tuple[Task, Question] | None:
+        name, _, rest = approval.partition(":")
+        key, _, number = rest.rpartition("~")
+        task = self.tasks.get((tenant, name))
+        question = task.questions.get((key, int(number))) if task else None
+        return (task, question) if task and question else None
+
+    # -- change --------------------------------------------------------------------------------------------
+
+    def retry(self, requests: Sequence[Retry], now: int) -> list[Retried]:
+        """Open the next round of tasks that failed or were cancelled."""
+        return [self._retry(one, now) for one in requests]
+
+    def _retry(self, one: Retry, now: int) -> Retried:
+        task = self.tasks.get((one.tenant, one.task))
+        if task is None:
+            return Retried(kind="not_found")
+        if task.state not in ("failed", "cancelled"):
+            return Retried(kind="not_ended", state=task.state, round=task.round)
+        undos = [one for one in task.operations.values() if one.kind == "compensation"]
+        if any(undo.state in ("succeeded", "unknown") for undo in undos):
+            return Retried(kind="undone", state=task.state, round=task.round)
+        for key in one.reopen:
+            if key in task.operations and task.operations[key].state == "failed":
+                task.operations[key].state = "planned"
+                task.operations[key].settled_by = None
+        task.round += 1
+        task.deadline_at = None if one.deadline_us is None else now + one.deadline_us
+        self._queue(task, "task.retried")
+        return Retried(kind="retried", state="queued", round=task.round)
+
+    def fork(self, requests: Sequence[Fork]) -> list[Forked]:
+        """Make tasks from prefixes of journals in which everything has ended."""
+        return [self._fork(one) for one in requests]
+
+    def _fork(self, one: Fork) -> Forked:
+        if (one.tenant, one.new) in self.tasks:
+            return Forked(kind="forked")
+        task = self.tasks.get((one.tenant, one.task))
+        if task is None:
+            return Forked(kind="not_found")
+        before = FOREVER
+        if one.before is not None:
+            if one.before not in task.operations:
+                return Forked(kind="no_operation")
+            before = task.operations[one.before].position
+        prefix = dict(self._in_order(task, before))
+        unsettled = []
+        for key, operation in prefix.items():
+            undo = task.operations.get(f"{key}/undo")
+            undone = (
+                undo is not None and undo.kind == "compensation" and undo.state in ("succeeded", "unknown")
+            )
+            if operation.state not in ("succeeded", "failed") or undone:
+                unsettled.append(key)
+        if unsettled:
+            return Forked(kind="unsettled", keys=tuple(unsettled))
+        self.tasks[one.tenant, one.new] = Task(
+            record=replace(task.record, task=one.new, key=None, parent=None),
+            version=task.version if one.version is None else one.version,
+            events=["task.submitted"],
+            operations={key: replace(operation) for key, operation in prefix.items()},
+        )
+        return Forked(kind="forked")
+
+    @staticmethod
+    def _in_order(task: Task, before: int) -> Iterator[tuple[str, Operation]]:
+        for key, operation in sorted(task.operations.items(), key=lambda one: (one[1].position, one[0])):
+            if operation.position < before:
+                yield key, operation
+
+    def adopt(self, requests: Sequence[Adopt]) -> list[Adopted]:
+        """Bind tasks to another version, by compare-and-set on what was seen."""
+        return [self._adopt(one) for one in requests]
+
+    def _adopt(self, one: Adopt) -> Adopted:
+        task = self.tasks.get((one.tenant, one.task))
+        if task is None:
+            return Adopted(kind="not_found")
+        if not task.live:
+            return Adopted(kind="ended", state=task.state)
+        if task.state == "running":
+            return Adopted(kind="running", state="running")
+        seen = (one.seen_version, one.seen_epoch, one.seen_event)
+        if seen != (task.version, task.epoch, len(task.events)):
+            return Adopted(kind="moved", state=task.state)
+        task.version = one.version
+        if task.state == "queued" or task.epoch > 0:
+            task.wake_at = None
+            self._queue(task, "task.adopted")
+        else:
+            task.say("task.adopted")
+        return Adopted(kind="adopted", state=task.state)
+
+    def wake(self, ref: TaskRef) -> bool:
+        """Let a task that waits for an operator try again."""
+        task = self.tasks.get((ref.tenant, ref.task))
+        if task is None or (task.state, task.reason) != ("waiting", "operator"):
+            return False
+        task.wake_at = None
+        self._queue(task, "task.woken")
+        return True

@@ -1,0 +1,65 @@
+"""PostgreSQL, SQLite in a file and in memory, and a model in plain Python answer alike over random programs.
+
+What fails tells what was done, and fails again with the same command, since nothing here is random.
+``OUTLAST_TEST_MODEL=2000`` carries out that many programs, and makes what fails small.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+from tests.contract.model.machine import Bench, machine_on
+from tests.defects.catalogue import DEFECTS, Patch
+
+LONG = int(os.environ.get("OUTLAST_TEST_MODEL", "0"))
+SETTINGS = settings(
+    max_examples=LONG or 20,
+    stateful_step_count=80,
+    phases=(Phase.generate, Phase.shrink) if LONG else (Phase.generate,),
+    derandomize=True,
+    database=None,
+    deadline=None,
+    report_multiple_bugs=False,
+    suppress_health_check=list(HealthCheck),
+)
+
+BROKEN = (
+    "epoch_not_raised",
+    "lease_kept",
+    "stale_turn_accepted",
+    "person_counted_twice",
+    "children_go_on",
+    "retry_opens_no_round",
+)
+"""Deliberate faults of SQLite that change what verbs answer."""
+
+
+@pytest.fixture
+def bench(postgres_url: str, tmp_path: Path) -> Iterator[Bench]:
+    """A bench on databases of this test's own."""
+    made = Bench(postgres_url, tmp_path)
+    yield made
+    made.end()
+
+
+def test_all_stores_answer_as_the_model_does(bench: Bench) -> None:
+    run_state_machine_as_test(machine_on(bench), settings=SETTINGS)
+    # A comparison is worth what it compares.
+    assert {"Flushed accepted", "Flushed stale", "Settled settled", "Decided decided"} <= bench.seen
+    assert len(bench.seen) > 40, sorted(bench.seen)
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_the_model_sees_what_is_broken(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    bench = Bench()
+    DEFECTS[name].apply(Patch(monkeypatch))
+    try:
+        with pytest.raises(AssertionError, match="is not what the model says"):
+            run_state_machine_as_test(machine_on(bench), settings=SETTINGS)
+    finally:
+        bench.end()

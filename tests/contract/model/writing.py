@@ -1,0 +1,218 @@
+"""The model's journal: what workers write under their leases."""
+
+from __future__ import annotations
+
+from tests.contract.model.kept import FINAL, FOREVER, WAITS, Kept, Name, Operation, Question, Task
+
+from outlast.store.records import (
+    AppendEvents,
+    AskApproval,
+    Batch,
+    CommitIntent,
+    EndAttempt,
+    Entry,
+    ExpireApproval,
+    Flushed,
+    Note,
+    RecordOperation,
+    RecordOutcome,
+    TakeTurn,
+    TaskWrites,
+)
+
+
+class Writing(Kept):
+    """The verb ``flush``."""
+
+    def flush(self, batch: Batch, now: int) -> list[Flushed]:
+        """Write a numbered batch once, each task's part under its own fence."""
+        number, verdicts = self.batches.get(batch.writer, (0, []))
+        if number != batch.number:
+            verdicts = [self._write(one, now) for one in batch.writes]
+            self.batches[batch.writer] = (batch.number, verdicts)
+        return verdicts
+
+    def _write(self, writes: TaskWrites, now: int) -> Flushed:
+        name = (writes.tenant, writes.task)
+        task = self.tasks.get(name)
+        if task is None or (task.state, task.epoch) != ("running", writes.epoch):
+            return Flushed(kind="stale")
+        refusals = []
+        for index, entry in enumerate(writes.entries):
+            refused = self._enter(name, task, entry, now)
+            if refused is not None:
+                refusals.append((index, refused))
+        return Flushed(kind="accepted", refusals=tuple(refusals), state=task.state)  # type: ignore[arg-type]
+
+    def _enter(self, name: Name, task: Task, entry: Entry, now: int) -> str | None:
+        """Write one entry; answer the name of its refusal."""
+        said: list[str] = []
+        match entry:
+            case RecordOperation():
+                self._record(task, entry, now)
+            case CommitIntent():
+                refused = self._intend(task, entry, now)
+                if refused:
+                    return refused
+            case RecordOutcome() | TakeTurn():
+                if not self._outcome(task, entry):
+                    return "turn_passed"
+            case AskApproval():
+                asked = self._ask(task, entry, now)
+                if asked is None:
+                    return None
+                said = asked
+            case ExpireApproval():
+                question = task.questions.get((entry.key, entry.number))
+                if question and question.open and (question.expires_at or FOREVER) <= now:
+                    question.state = "expired"
+                    said = ["approval.expired"]
+                elif question is None or question.state != "expired":
+                    return "not_expired"
+            case EndAttempt():
+                self._end_attempt(name, task, entry, now)
+                return None
+            case AppendEvents() | Note():
+                pass
+            case _:
+                raise AssertionError(f"{entry} is not modelled")
+        for kind in [*(event.kind for event in getattr(entry, "events", ())), *said]:
+            task.say(kind)
+        return None
+
+    def _record(self, task: Task, entry: RecordOperation, now: int) -> None:
+        """Put a record in the place of what nothing was sent for."""
+        there = task.operations.get(entry.key)
+        if there is not None and not there.fresh:
+            return
+        due_at = entry.due_at if entry.due_in_us is None else now + entry.due_in_us
+        operation = there or Operation(kind=entry.kind, position=entry.position, state=entry.state)
+        operation.kind, operation.state, operation.due_at = entry.kind, entry.state, due_at
+        operation.settled_by = None
+        task.operations[entry.key] = operation
+        for number in entry.takes:
+            if number in task.inbox and task.inbox[number].taken_by is None:
+                task.inbox[number].taken_by = entry.key
+
+    def _intend(self, task: Task, entry: CommitIntent, now: int) -> str | None:
+        """Commit an intent, or answer the first reason not to."""
+        there = task.operations.get(entry.key)
+        attempt, turn = (there.attempt, there.turn) if there else (0, 0)
+        question = task.questions.get((entry.key, entry.consent.approval or 0)) if entry.consent else None
+        fits = ("unknown",) if entry.resend else (None, "planned", "approved")
+        if (task.deadline_at or FOREVER) <= now:
+            return "deadline"
+        if task.cancelling and entry.kind != "compensation":
+            return "cancelled"
+        if (attempt, turn) != (entry.attempt, entry.turn) or (there.state if there else None) not in fits:
+            return "not_planned"
+        tool = (task.record.tenant, entry.name)
+        if entry.consent is None:
+            changed = any((rule.tenant, rule.tool) == tool for rule in self.rules.values())
+        else:
+            changed = entry.consent.rules != self.versions.get(tool, 0)
+        if changed:
+            return "rules_changed"
+        if entry.consent is not None and entry.consent.approval is not None:
+            allows = question is not None and (
+                question.state == "approved"
+                or (question.state == "used" and not question.spent and entry.attempt > 0)
+            )
+            if (
+                not allows
+                or question is None
+                or question.ask.subject != "call"
+                or question.fingerprint != entry.consent.fingerprint
+                or question.ask.policy != entry.consent.policy
+                or (question.expires_at or FOREVER) <= now
+            ):
+                return "no_approval"
+            question.state = "used"
+        position = there.position if there else entry.position
+        task.operations[entry.key] = Operation(
+            kind=entry.kind, position=position, state="running", attempt=attempt + 1, turn=turn + 1,
+            deadline_at=min(now + entry.timeout_us, task.deadline_at or FOREVER),
+            due_at=there.due_at if there else None,
+        )  # fmt: skip
+        return None
+
+    def _outcome(self, task: Task, entry: RecordOutcome | TakeTurn) -> bool:
+        """Take an operation's turn, by compare-and-set, and say what became of it."""
+        operation = task.operations.get(entry.key)
+        state = entry.state if isinstance(entry, RecordOutcome) else "unknown"
+        if (
+            operation is None
+            or (operation.attempt, operation.turn) != (entry.attempt, entry.turn)
+            or operation.state not in ("running", "unknown")
+            or (operation.state == "unknown" and state == "planned")
+        ):
+            return False
+        operation.state, operation.turn = state, operation.turn + 1
+        operation.open = state == "unknown"
+        operation.resend = operation.resend and operation.open
+        if isinstance(entry, RecordOutcome):
+            operation.settled_by = entry.settled_by
+        return True
+
+    def _ask(self, task: Task, entry: AskApproval, now: int) -> list[str] | None:
+        """Put a question before people; None where there is nothing to ask."""
+        if (entry.key, entry.number) in task.questions:
+            return None
+        there = task.operations.get(entry.key)
+        expires_at = None if entry.expires_in_us is None else now + entry.expires_in_us
+        question = entry.subject == "question"
+        if there is None or there.fresh:
+            operation = there or Operation(kind=entry.kind, position=entry.position, state="")
+            operation.kind, operation.state = entry.kind, "running" if question else "planned"
+            operation.due_at = expires_at if question else None
+            task.operations[entry.key] = operation
+        elif there.state != "unknown":
+            return None
+        said = []
+        for (key, _), other in sorted(task.questions.items()):
+            if key == entry.key and other.open:
+                other.state = "withdrawn"
+                said.append("approval.withdrawn")
+        task.questions[entry.key, entry.number] = Question(
+            ask=entry, fingerprint=entry.fingerprint, expires_at=expires_at
+        )
+        return [*said, "approval.requested"]
+
+    def _end_attempt(self, name: Name, task: Task, entry: EndAttempt, now: int) -> None:
+        """End an attempt, and with it the task, its wait, or nothing but the lease."""
+        end, state = entry.attempt_end, entry.task_state
+        if task.cut or (task.cancelling and state in FINAL):
+            end = state = "cancelled"
+        else:
+            for key in entry.reopen:
+                if key in task.operations and task.operations[key].state == "failed":
+                    task.operations[key].state = "planned"
+                    task.operations[key].settled_by = None
+        for event in entry.events:
+            task.say(event.kind)
+        self._take_away(name, task, end)
+        if state in FINAL:
+            # Its own worker ends it: there is nobody to fence off.
+            task.epoch -= 1
+            self._end(name, task, state)
+            return
+        due_at = None
+        if state == "waiting":
+            dues = [
+                one.due_at
+                for one in task.operations.values()
+                if one.state == "running" and one.kind in WAITS and one.due_at is not None
+            ]
+            due_at = now + entry.wake_in_us if entry.wake_in_us is not None else min(dues, default=None)
+            over = (
+                task.facts > entry.facts
+                or (entry.reason == "reconciliation" and not any(o.open for o in task.operations.values()))
+                or (due_at is not None and due_at <= now)
+                or (entry.reason == "timer" and due_at is None)
+            )
+            state = "queued" if over else "waiting"
+        if state == "queued":
+            self._queue(task, "task.queued")
+        else:
+            task.state, task.reason, task.wake_at = "waiting", entry.reason, due_at
+            task.say("task.waiting")
