@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,6 +13,19 @@ from outlast.cli.failing import command
 app = typer.Typer(no_args_is_help=True, help="Faults done on purpose, with a verdict.")
 
 
+def _cells(name: str) -> Any:
+    return typer.Option(help=f"Cells as {name}; * stands for any. Can be given again.", metavar=name)
+
+
+Seed = Annotated[int | None, typer.Option(help="Of order and jitter; a new one each time by default.")]
+Postgres = Annotated[
+    str | None,
+    typer.Option(help="Run on PostgreSQL: a URL, or 'embedded' for one of its own. Default: SQLite."),
+]
+OfEffects = Annotated[list[str] | None, _cells("EFFECT/FAULT")]
+OfFamilies = Annotated[list[str] | None, _cells("FAMILY/FAULT")]
+
+
 @app.callback()
 def _drill() -> None:
     """Faults done on purpose, with a verdict."""
@@ -21,20 +34,7 @@ def _drill() -> None:
 @app.command("effects")
 @command
 async def drill_effects(
-    seed: Annotated[
-        int | None, typer.Option(help="Of order and jitter; a new one each time by default.")
-    ] = None,
-    postgres: Annotated[
-        str | None,
-        typer.Option(help="Run on PostgreSQL: a URL, or 'embedded' for one of its own. Default: SQLite."),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Cells as EFFECT/FAULT; * stands for any. Can be given again.", metavar="EFFECT/FAULT"
-        ),
-    ] = None,
-    as_json: options.AsJson = False,
+    seed: Seed = None, postgres: Postgres = None, only: OfEffects = None, as_json: options.AsJson = False
 ) -> int:
     """Try every effect class against every fault; succeeds only when each cell is as it must be.
 
@@ -50,20 +50,7 @@ async def drill_effects(
 @app.command("people")
 @command
 async def drill_people(
-    seed: Annotated[
-        int | None, typer.Option(help="Of order and jitter; a new one each time by default.")
-    ] = None,
-    postgres: Annotated[
-        str | None,
-        typer.Option(help="Run on PostgreSQL: a URL, or 'embedded' for one of its own. Default: SQLite."),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Cells as FAMILY/FAULT; * stands for any. Can be given again.", metavar="FAMILY/FAULT"
-        ),
-    ] = None,
-    as_json: options.AsJson = False,
+    seed: Seed = None, postgres: Postgres = None, only: OfFamilies = None, as_json: options.AsJson = False
 ) -> int:
     """Try approvals, waits and cancels against every fault; succeeds only when each cell is as it must be.
 
@@ -79,20 +66,7 @@ async def drill_people(
 @app.command("change")
 @command
 async def drill_change(
-    seed: Annotated[
-        int | None, typer.Option(help="Of order and jitter; a new one each time by default.")
-    ] = None,
-    postgres: Annotated[
-        str | None,
-        typer.Option(help="Run on PostgreSQL: a URL, or 'embedded' for one of its own. Default: SQLite."),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Cells as FAMILY/FAULT; * stands for any. Can be given again.", metavar="FAMILY/FAULT"
-        ),
-    ] = None,
-    as_json: options.AsJson = False,
+    seed: Seed = None, postgres: Postgres = None, only: OfFamilies = None, as_json: options.AsJson = False
 ) -> int:
     """Undo, retry, fork and deploy against every fault; succeeds only when each cell is as it must be.
 
@@ -108,18 +82,7 @@ async def drill_change(
 @app.command("otherside")
 @command
 async def drill_otherside(
-    seed: Annotated[int | None, typer.Option(help="Of the order; a new one each time by default.")] = None,
-    postgres: Annotated[
-        str | None,
-        typer.Option(help="Run on PostgreSQL: a URL, or 'embedded' for one of its own. Default: SQLite."),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Cells as FAMILY/FAULT; * stands for any. Can be given again.", metavar="FAMILY/FAULT"
-        ),
-    ] = None,
-    as_json: options.AsJson = False,
+    seed: Seed = None, postgres: Postgres = None, only: OfFamilies = None, as_json: options.AsJson = False
 ) -> int:
     """Try middleware, gateway and ledger alone against every fault; succeeds only when each cell is as it
     must be.
