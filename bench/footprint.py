@@ -39,11 +39,11 @@ async def _idle(url: str, count: Counter | None) -> dict[str, float]:
     await process.stdout.readline()
     # Let the start-up settle: what is measured is standing still.
     await asyncio.sleep(2.0)
-    before, statements = _cpu_s(process.pid), await count() if count else 0
+    before, statements = cpu_s(process.pid), await count() if count else 0
     started = time.perf_counter()
     await asyncio.sleep(IDLE_S)
     span = time.perf_counter() - started
-    found = {"idle_cpu_percent": 100 * (_cpu_s(process.pid) - before) / span}
+    found = {"idle_cpu_percent": 100 * (cpu_s(process.pid) - before) / span}
     if count:
         found["idle_statements_per_s"] = (await count() - statements) / span
     process.stdin.write(b"\n")
@@ -51,7 +51,8 @@ async def _idle(url: str, count: Counter | None) -> dict[str, float]:
     return found
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
+    """Answer the processor seconds that a process has used, in steps of a clock tick (10 ms)."""
     with open(f"/proc/{pid}/stat") as file:
         fields = file.read().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

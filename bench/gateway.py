@@ -19,6 +19,7 @@ import time
 
 import asyncpg
 
+from bench.footprint import cpu_s
 from bench.otherside import BODY, _Client, _p95, _path
 from bench.workloads import Progress
 from outlast import tokens
@@ -131,6 +132,10 @@ class _Through:
         assert b" 201 " in head, head
         return (time.perf_counter() - began) * 1000
 
+    def cpu_ms(self) -> float:
+        """Answer how much of a processor the gateway has used so far, in milliseconds."""
+        return 1000 * cpu_s(self._process.pid)
+
     async def stop(self) -> None:
         """End the gateway."""
         self._writer.close()
@@ -154,6 +159,7 @@ async def measure(url: str, seconds: float, progress: Progress) -> dict[str, flo
         for n in range(WARM_UP):
             await bare.post(f"warm-{n}")
             await through.post(next(signed))
+        used = through.cpu_ms()
         start = time.perf_counter()
         for n, token in enumerate(signed):
             passed = time.perf_counter() - start
@@ -165,6 +171,7 @@ async def measure(url: str, seconds: float, progress: Progress) -> dict[str, flo
             began = time.perf_counter()
             await raw.execute("insert into raw_commits values (1)")
             found["commit"].append((time.perf_counter() - began) * 1000)
+        cpu = (through.cpu_ms() - used) / len(found["gateway"])
     finally:
         await raw.close()
         await bare.stop()
@@ -176,6 +183,7 @@ async def measure(url: str, seconds: float, progress: Progress) -> dict[str, flo
         "gateway_p50_ms": p50["gateway"],
         "gateway_added_p50_ms": p50["gateway"] - p50["bare"],
         "gateway_added_p95_ms": _p95(found["gateway"]) - _p95(found["bare"]),
+        "gateway_cpu_ms": cpu,
         "gateway_raw_commit_ms": p50["commit"],
     }
 

@@ -20,7 +20,7 @@ import outlast
 from outlast import errors, ledger, linking, posting, probes, submitting, telemetry
 from outlast import views as views_
 from outlast.alone import Ledger
-from outlast.app import Operations, Outlast, Pauses, Schedules, TaskHandle
+from outlast.app import Operations, Outlast, Pauses, Schedules
 from outlast.approvals import Approvals, Rules
 from outlast.cli.failing import EXIT_CODES
 from outlast.cli.main import app as cli
@@ -35,6 +35,7 @@ from outlast.engine.declaring import ToolOptions
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.waits import Callback
 from outlast.gateway import refusals as gateway_refusals
+from outlast.handle import TaskHandle
 from outlast.observability.logs import event_name
 from outlast.otherside import problems as refusals
 from outlast.server import create_app, reading

@@ -1,7 +1,7 @@
 """Run AI-agent tasks so that they outlive their process, and what they do outside is done once and known."""
 
 from outlast.alone import Ledger
-from outlast.app import Outlast, TaskHandle
+from outlast.app import Outlast
 from outlast.approvals import Approvals, Rules
 from outlast.connecting import Client, ClientTask
 from outlast.core.acceptance import Accept, Reject
@@ -38,6 +38,7 @@ from outlast.errors import (
     Unsettled,
     WaitTimeout,
 )
+from outlast.handle import TaskHandle
 from outlast.ledger import Operations, OtherSide, Pauses, PlanView
 from outlast.schedules import ScheduleRequest, Schedules, ScheduleView
 from outlast.submitting import Request

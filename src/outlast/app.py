@@ -35,6 +35,7 @@ from outlast.errors import (
     TaskFailed,
     TaskNotFound,
 )
+from outlast.handle import TaskHandle
 from outlast.ledger import Operations, Pauses
 from outlast.opening import store_for
 from outlast.schedules import Schedules
@@ -50,40 +51,6 @@ from outlast.tools.passing import Pass
 from outlast.views import AttemptView, EventView, TaskView
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class TaskHandle:
-    """A submitted task."""
-
-    def __init__(self, app: Outlast, tenant: str, task: str, *, replayed: bool) -> None:
-        self._app = app
-        self.tenant = tenant
-        self.id = task
-        self.replayed = replayed
-        """Whether this is an earlier task of the same key and request."""
-
-    def __repr__(self) -> str:
-        return f"TaskHandle({self.id!r}, tenant={self.tenant!r})"
-
-    async def get(self) -> TaskView:
-        """Read the task as it stands."""
-        return await self._app.get(self.id, tenant=self.tenant)
-
-    async def result(self, timeout: Duration | None = None) -> Any:
-        """Wait for the task's end; see ``Outlast.result``."""
-        return await self._app.result(self.id, tenant=self.tenant, timeout=timeout)
-
-    async def signal(self, name: str, data: Any = None, *, key: str | None = None) -> Posted:
-        """Send the task a signal; see ``Outlast.signal``."""
-        return await self._app.signal(self.id, name, data, key=key, tenant=self.tenant)
-
-    async def cancel(self, reason: str = "", *, by: str = "app", undo: bool = False) -> CancelReply:
-        """Cancel the task; see ``Outlast.cancel``."""
-        return await self._app.cancel(self.id, reason=reason, by=by, undo=undo, tenant=self.tenant)
-
-    def events(self, after: int = 0) -> AsyncIterator[EventView]:
-        """Follow the task's stream; see ``Outlast.events``."""
-        return self._app.events(self.id, tenant=self.tenant, after=after)
 
 
 class Outlast:

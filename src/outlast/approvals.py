@@ -118,7 +118,7 @@ class Approvals:
             tenant=tenant,
             approval=approval,
             verdict=_verdict(verdict),
-            by=_person(by),
+            by=ids.person(by),
             fingerprint=_fingerprint(fingerprint),
             reason=_reason(reason),
             roles=tuple(roles),
@@ -155,7 +155,7 @@ class Approvals:
             tenant=tenant,
             approval=approval,
             verdict="approve",
-            by=_person(by),
+            by=ids.person(by),
             fingerprint=_fingerprint(fingerprint),
             reason=_reason(reason),
             roles=tuple(roles),
@@ -266,7 +266,7 @@ class Rules:
             tenant=ids.check_name(tenant, "tenant"),
             tool=ids.check_name(tool, "tool name"),
             verdict=verdict,
-            by=_person(by),
+            by=ids.person(by),
             reason=ids.check_key(reason, "reason"),
             bounds=values.encode(check_bounds({} if bounds is None else bounds), what="bounds"),
         )
@@ -276,7 +276,7 @@ class Rules:
         """Take a rule back, for every call that has not begun. Kept in the audit trail. Raises
         RuleNotFound."""
         ids.check_key(reason, "reason")
-        if not await self._app.store.withdraw_rule(tenant, number, _person(by), reason):
+        if not await self._app.store.withdraw_rule(tenant, number, ids.person(by), reason):
             raise RuleNotFound(f"no rule {number} stands in tenant {tenant}")
 
     async def list(self, *, tenant: str = DEFAULT_TENANT) -> Sequence[RuleView]:
@@ -335,10 +335,6 @@ def _verdict(verdict: str) -> Literal["approve", "reject"]:
     if verdict == "reject":
         return "reject"
     raise InvalidRequest(f"a decision is approve or reject, not {verdict!r}", pointer="/verdict")
-
-
-def _person(by: str) -> str:
-    return f"person:{ids.check_key(by, 'by')}"
 
 
 def _fingerprint(fingerprint: str) -> str:

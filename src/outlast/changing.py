@@ -75,7 +75,7 @@ async def retry(app: App, tenant: str, task: str, reason: str, by: str, deadline
             Retry(
                 tenant=tenant,
                 task=task,
-                by=_person(by),
+                by=ids.person(by),
                 reason=_reason(reason),
                 reopen=tuple([one.key async for one in _ledger(app.store, tenant, task) if _may_reopen(one)]),
                 deadline_us=deadline_us,
@@ -115,7 +115,7 @@ async def fork(
 ) -> tuple[str, bool]:
     """Make a new task from a prefix of a task's journal; answer its id, and whether an earlier request made
     it. See ``Outlast.fork``."""
-    who, why = _person(by), _reason(reason)
+    who, why = ids.person(by), _reason(reason)
     row = await _task(app.store, tenant, task)
     # Without the agent's code, the worker that runs it is the first to see whether the input fits.
     spec = app.registry.agents.get((row.agent, version or row.version))
@@ -265,7 +265,7 @@ class Versions:
         as ``rehearse`` does, and VersionInUse when a worker runs it, or it went on since it was read.
         Compare-and-set.
         """
-        who, why = _person(by), _reason(reason)
+        who, why = ids.person(by), _reason(reason)
         row = await _task(self._app.store, tenant, task)
         if row.state == "running":
             raise _in_use(row)
@@ -350,7 +350,7 @@ async def complaint(store: Store, row: TaskRow) -> str | None:
 async def wake(app: App, tenant: str, task: str, reason: str, by: str) -> bool:
     """Let a task that waits for an operator try again. See ``Outlast.wake``."""
     await _task(app.store, tenant, task)
-    return await app.store.wake(TaskRef(tenant=tenant, task=task), _person(by), _reason(reason))
+    return await app.store.wake(TaskRef(tenant=tenant, task=task), ids.person(by), _reason(reason))
 
 
 # -- acceptance --------------------------------------------------------------------------------------------
@@ -407,7 +407,7 @@ async def accept(
                 tenant=tenant,
                 task=task,
                 verdict=verdict,
-                by=_person(by),
+                by=ids.person(by),
                 reason=_reason(reason),
                 evidence=values.encode(
                     values.normalise({} if evidence is None else evidence), what="evidence"
@@ -510,10 +510,6 @@ def _in_use(row: TaskRow) -> VersionInUse:
         f"task {row.task} runs under version {row.version}; stop the workers that serve it, or wait until it"
         " waits"
     )
-
-
-def _person(by: str) -> str:
-    return f"person:{ids.check_key(by, 'by')}"
 
 
 def _reason(reason: str) -> str:

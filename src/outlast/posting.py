@@ -110,7 +110,7 @@ async def cancel(
         raise InvalidRequest(f"a reason has at most {MAX_REASON} characters", pointer="/reason")
     # What cannot be stored as text is refused here, by name.
     values.encode(reason, what="the reason")
-    who = f"person:{ids.check_key(by, 'by')}"
+    who = ids.person(by)
     (reply,) = await store.cancel([Cancel(tenant=tenant, task=task, by=who, reason=reason, undo=undo)])
     if reply.kind == "not_found":
         raise TaskNotFound(f"no task {task} in tenant {tenant}")

@@ -36,7 +36,7 @@ ATTEMPTS = {
     **dict(zip([f"{name}_manual" for name in NAMES[1:4]], (3, 2, 3), strict=True)),
 }
 """How many attempts the task of each window takes."""
-HANGS_S = 240
+HANGS_S = 120
 """After this the demo hangs: it is no bound on how fast it is. What one window may take is bound below."""
 
 

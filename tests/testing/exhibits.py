@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+from tests.stores import MEMORY, new_store
+
 from outlast.testing.checkers import Call, check_all
+from outlast.testing.store_suite.scene import Scene
 
 
 @dataclass
@@ -58,9 +63,29 @@ def into(broken: Broken) -> Callable[[str, str], Callable[[Break], Break]]:
     return breaks
 
 
-def names(broken: Broken) -> list[str]:
-    """Answer names for tests, one a way."""
-    return [how.__name__.strip("_") for _, _, how in broken]
+def shown(broken: Broken) -> Callable[[Exhibit, str, str, Break], Coroutine[Any, Any, None]]:
+    """Make the test that breaks the module's own exhibit in every way, and demands that each is seen."""
+    names = [how.__name__.strip("_") for _, _, how in broken]
+
+    @pytest.mark.parametrize(("checker", "text", "how"), broken, ids=names)
+    async def is_seen(exhibit: Exhibit, checker: str, text: str, how: Break) -> None:
+        how(exhibit)
+        found = seen_by(exhibit, checker)
+        assert any(text in one for one in found), found
+
+    return is_seen
+
+
+@asynccontextmanager
+async def staged() -> AsyncIterator[Scene]:
+    """Open a scene on a database in memory."""
+    store = new_store(MEMORY)
+    await store.migrate()
+    await store.open()
+    try:
+        yield Scene(store=store, now=(await store.health()).now)
+    finally:
+        await store.close()
 
 
 def seen_by(exhibit: Exhibit, checker: str) -> list[str]:

@@ -17,6 +17,19 @@ from outlast.errors import ConfigurationError, InvalidInput
 app = typer.Typer(no_args_is_help=True, help="Faults done on purpose, with a verdict.")
 
 
+def _cells(name: str) -> Any:
+    return typer.Option(help=f"Cells as {name}; * stands for any. Can be given again.", metavar=name)
+
+
+Seed = Annotated[int | None, typer.Option(help="Of order and jitter; a new one each time by default.")]
+Postgres = Annotated[
+    str | None,
+    typer.Option(help="Run on PostgreSQL: a URL, or 'embedded' for one of its own. Default: SQLite."),
+]
+OfEffects = Annotated[list[str] | None, _cells("EFFECT/FAULT")]
+OfFamilies = Annotated[list[str] | None, _cells("FAMILY/FAULT")]
+
+
 @app.callback()
 def _drill() -> None:
     """Faults done on purpose, with a verdict."""
@@ -25,20 +38,7 @@ def _drill() -> None:
 @app.command("effects")
 @command
 async def drill_effects(
-    seed: Annotated[
-        int | None, typer.Option(help="Of order and jitter; a new one each time by default.")
-    ] = None,
-    postgres: Annotated[
-        str | None,
-        typer.Option(help="Run on PostgreSQL: a URL, or 'embedded' for one of its own. Default: SQLite."),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Cells as EFFECT/FAULT; * stands for any. Can be given again.", metavar="EFFECT/FAULT"
-        ),
-    ] = None,
-    as_json: options.AsJson = False,
+    seed: Seed = None, postgres: Postgres = None, only: OfEffects = None, as_json: options.AsJson = False
 ) -> int:
     """Try every effect class against every fault; succeeds only when each cell is as it must be.
 
@@ -54,20 +54,7 @@ async def drill_effects(
 @app.command("people")
 @command
 async def drill_people(
-    seed: Annotated[
-        int | None, typer.Option(help="Of order and jitter; a new one each time by default.")
-    ] = None,
-    postgres: Annotated[
-        str | None,
-        typer.Option(help="Run on PostgreSQL: a URL, or 'embedded' for one of its own. Default: SQLite."),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Cells as FAMILY/FAULT; * stands for any. Can be given again.", metavar="FAMILY/FAULT"
-        ),
-    ] = None,
-    as_json: options.AsJson = False,
+    seed: Seed = None, postgres: Postgres = None, only: OfFamilies = None, as_json: options.AsJson = False
 ) -> int:
     """Try approvals, waits and cancels against every fault; succeeds only when each cell is as it must be.
 
@@ -83,20 +70,7 @@ async def drill_people(
 @app.command("change")
 @command
 async def drill_change(
-    seed: Annotated[
-        int | None, typer.Option(help="Of order and jitter; a new one each time by default.")
-    ] = None,
-    postgres: Annotated[
-        str | None,
-        typer.Option(help="Run on PostgreSQL: a URL, or 'embedded' for one of its own. Default: SQLite."),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Cells as FAMILY/FAULT; * stands for any. Can be given again.", metavar="FAMILY/FAULT"
-        ),
-    ] = None,
-    as_json: options.AsJson = False,
+    seed: Seed = None, postgres: Postgres = None, only: OfFamilies = None, as_json: options.AsJson = False
 ) -> int:
     """Undo, retry, fork and deploy against every fault; succeeds only when each cell is as it must be.
 
@@ -112,18 +86,7 @@ async def drill_change(
 @app.command("otherside")
 @command
 async def drill_otherside(
-    seed: Annotated[int | None, typer.Option(help="Of the order; a new one each time by default.")] = None,
-    postgres: Annotated[
-        str | None,
-        typer.Option(help="Run on PostgreSQL: a URL, or 'embedded' for one of its own. Default: SQLite."),
-    ] = None,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Cells as FAMILY/FAULT; * stands for any. Can be given again.", metavar="FAMILY/FAULT"
-        ),
-    ] = None,
-    as_json: options.AsJson = False,
+    seed: Seed = None, postgres: Postgres = None, only: OfFamilies = None, as_json: options.AsJson = False
 ) -> int:
     """Try middleware, gateway and ledger alone against every fault; succeeds only when each cell is as it
     must be.
@@ -143,10 +106,7 @@ async def drill_storm(
     seed: Annotated[
         int | None, typer.Option(help="Of the first campaign; a new one each time by default.")
     ] = None,
-    postgres: Annotated[
-        str | None,
-        typer.Option(help="Run on PostgreSQL: a URL, or 'embedded' for one of its own. Default: SQLite."),
-    ] = None,
+    postgres: Postgres = None,
     seconds: Annotated[
         float, typer.Option(min=1, help="Of storm, at least; bringing up, resting and judging come on top.")
     ] = 60.0,

@@ -32,6 +32,7 @@ __all__ = [
     "new_id",
     "operation_id",
     "parse_id",
+    "person",
     "sent_key",
     "split_operation_id",
     "unix_ms_of",
@@ -203,6 +204,14 @@ def check_approval_id(value: str) -> str:
     if not (number.isascii() and number.isdigit() and number[0] != "0" and len(number) < 10):
         raise InvalidKey("not an approval id: expected <task id>:<key>~<number>")
     return value
+
+
+def person(by: object) -> str:
+    """Name a person, or whoever acts for one, as decisions and the audit trail keep it: ``person:<who>``.
+
+    Raises ``InvalidKey``.
+    """
+    return f"person:{check_key(by, 'by')}"
 
 
 def _text_within(value: object, what: str, most: int) -> str:

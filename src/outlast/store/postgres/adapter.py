@@ -329,9 +329,8 @@ class PostgresStore(Changing):
                 *((e.tenant, e.task, e.key, e.attempt, e.source, e.data, e.says) for e in evidence),
                 strict=True,
             )
-            await self._rows(self._control_line, "note", *columns, now)
-            if any(one.says is not None for one in evidence):
-                # Only what says something can contradict, and be told.
+            [(told,)] = await self._rows(self._control_line, "note", *columns, now)
+            if told:
                 self._hint("events")
 
     async def admit(self, notes: Sequence[Evidence], *, now: int | None = None) -> list[Passage | None]:

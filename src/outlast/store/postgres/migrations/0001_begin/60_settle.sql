@@ -145,15 +145,15 @@ create function outlast.add_evidence(
 $$;
 
 -- Append evidence without a lease, in the order given. What it says may contradict what was settled: then the operation
--- is unknown again, for a person. Of one that is unknown it makes the next question due.
+-- is unknown again, for a person. Of one that is unknown it makes the next question due. Answers whether it did either.
 create function outlast.note(
     p_tenant text[], p_task text[], p_key text[], p_attempt integer[], p_source text[], p_data text[], p_says text[],
     p_now bigint
-) returns void language plpgsql volatile as $$
+) returns boolean language plpgsql volatile as $$
 declare
     v_now bigint;
     v_item record;
-    v_state text;
+    v_told boolean := false;
 begin
     perform outlast.lock_heads(p_tenant, p_task);
     -- Keys of what may be contradicted.
@@ -193,6 +193,7 @@ begin
             select v_item.tenant, v_item.task, t.last_event, 'operation.contradicted', 0,
                    '{"operation":' || to_json(v_item.key) || ',"says":' || to_json(v_item.says) || '}', v_now
               from told t;
+            v_told := true;
         else
             -- Whoever was to send it again under this turn does not.
             update outlast.operations o
@@ -204,8 +205,10 @@ begin
                set ask_at = v_now, resend = false
              where u.tenant = v_item.tenant and u.task = v_item.task and u.key = v_item.key
                and (u.ask_at is null or u.ask_at > v_now);
+            v_told := v_told or found;
         end if;
     end loop;
+    return v_told;
 end
 $$;
 
