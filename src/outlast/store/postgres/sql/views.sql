@@ -27,6 +27,13 @@ select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, 
                 limit 1) as accepted) v
  order by c.item;
 
+-- Read how tasks have ended in their latest round.
+-- name: read_ends
+select t.tenant, t.id as task, t.state, r.result, r.error
+  from unnest($1::text[], $2::text[]) as c (tenant, task)
+  join outlast.tasks t on t.tenant = c.tenant and t.id = c.task
+  left join outlast.results r on r.tenant = t.tenant and r.task = t.id and r.round = t.round;
+
 -- List a tenant's tasks, newest first.
 -- name: list_tasks
 select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, t.reason, t.epoch, t.round,
