@@ -13,7 +13,7 @@ STAMP := $(VENV)/.outlast-setup
 # Most tests wait for other processes, so that two cores carry three of them.
 JOBS ?= 3
 
-.PHONY: help setup demo dev test test-all check fmt bench defects prove explore
+.PHONY: help setup demo dev test test-all check fmt bench decisions defects explore prove
 
 help:  ## List the targets
 	@grep -hE '^[a-z][a-z-]*:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -32,6 +32,9 @@ test: $(STAMP)  ## Run the whole test suite, in a few processes; above the store
 
 test-all: $(STAMP)  ## The same with every test on both, and the store's suites on one in memory as well
 	@OUTLAST_TEST_ALL=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+
+decisions: $(STAMP)  ## Let fifty people decide at once, a thousand times, and kill an API process in half of them
+	@OUTLAST_TEST_DECISIONS=$(or $(ROUNDS),1000) $(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/drills/test_decisions.py $(ARGS)
 
 defects: $(STAMP)  ## Put deliberate faults into the product and look whether the simulation finds each
 	@$(BIN)/python -m tests.defects.runner $(ARGS)

@@ -16,11 +16,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+import asyncpg
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from bench import claims, faults, footprint, gateway, http, otherside, raw, settling, workloads
+from bench import claims, faults, footprint, gateway, http, otherside, people, raw, settling, workloads
 from bench.apps import make_app
 from outlast import Outlast
 from outlast.cli.collecting import collect_seldom
@@ -37,6 +38,8 @@ RATIOS = {
     "w4_batch": (2.1, 4.6),
 }
 """Figures per raw commit to reach, on PostgreSQL and on SQLite."""
+REACH = {"fan_out_x_drain": "0.7", "decision_p50_ms": "20 ms"}
+"""Figures to reach that are compared with nothing raw."""
 
 ADDED = {"otherside_added_p50_ms": otherside.TARGET_MS, "gateway_added_p50_ms": gateway.TARGET_MS}
 """Milliseconds that a request may take more."""
@@ -80,6 +83,10 @@ class Bench:
         found["w3_p50_ms"], found["w3_p95_ms"] = p50, p95
         found["w4_single"] = await timed("w4_single", lambda a, p: workloads.submits(a, seconds, 16, p))
         found["w4_batch"] = await timed("w4_batch", lambda a, p: workloads.batch_submits(a, seconds, p))
+        found["fan_out"] = await timed("fan_out", lambda a, p: people.fan_out(a, 2 * scale, p))
+        found["fan_out_x_drain"] = found["fan_out"] / found["w1_drain"]
+        p50, p95 = await timed("decision", lambda a, p: people.decision(a, 30 * scale, p))
+        found["decision_p50_ms"], found["decision_p95_ms"] = p50, p95
         return found
 
 
@@ -147,6 +154,13 @@ async def postgres(bench: Bench, server_url: str | None) -> tuple[Figures, float
             found.update(await bench.measure("postgres settling", lambda p: settling.measure(url, p)))
             url = database()
             found.update(await bench.measure("postgres footprint", lambda p: footprint.postgres(url, p)))
+            url = database()
+            admin = await asyncpg.connect(url)
+            count = footprint.counter(admin)
+            found.update(
+                await bench.measure("postgres waiting", lambda p: people.beside_waiting(url, count, p))
+            )
+            await admin.close()
         return found, http_rate
     finally:
         if server is not None:
@@ -178,6 +192,8 @@ async def sqlite(bench: Bench, folder: Path) -> Figures:
         found.update(await bench.measure("sqlite settling", lambda p: settling.measure(url, p)))
         url = f"sqlite:///{folder}/footprint.db"
         found.update(await bench.measure("sqlite footprint", lambda p: footprint.sqlite(url, p)))
+        url = f"sqlite:///{folder}/waiting.db"
+        found.update(await bench.measure("sqlite waiting", lambda p: people.beside_waiting(url, None, p)))
     return found
 
 
@@ -198,6 +214,8 @@ def table(report: dict[str, Any]) -> Table:
                 cells += [f"{value / figures['raw_commit_ms']:.1f}", ("12", "11")[column]]
             elif key in ADDED and value is not None:
                 cells += [f"{value / figures['raw_commit_ms']:.1f}", f"{ADDED[key]} ms"]
+            elif key in REACH and value is not None:
+                cells += ["", REACH[key]]
             else:
                 cells += ["", ""]
         shown.add_row(*cells)

@@ -20,7 +20,7 @@ IDLE_S = 30.0
 Counter = Callable[[], Awaitable[int]]
 
 
-async def _idle(url: str, count: Counter | None) -> dict[str, float]:
+async def idle(url: str, count: Counter | None) -> dict[str, float]:
     """CPU share and statements per second of a worker process with nothing to do, over thirty seconds."""
     code = (
         "import asyncio,sys;from bench.apps import make_app;from bench.workloads import working\n"
@@ -90,8 +90,19 @@ async def _memory(url: str, progress: workloads.Progress) -> dict[str, float]:
     return found
 
 
+def counter(admin: asyncpg.Connection[asyncpg.Record]) -> Counter:
+    """Answer what counts the statements of a database, as its transactions (pg_stat_database)."""
+    counting = "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()"
+
+    async def count() -> int:
+        await admin.execute("select pg_stat_force_next_flush()")
+        return int(await admin.fetchval(counting))
+
+    return count
+
+
 async def postgres(url: str, progress: workloads.Progress) -> dict[str, float]:
-    """Measure on PostgreSQL; statements are counted by the server (pg_stat_database transactions)."""
+    """Measure on PostgreSQL; statements are counted by the server."""
     app = make_app(url)
     await app.open(migrate=True)
     admin = await asyncpg.connect(url)
@@ -102,13 +113,7 @@ async def postgres(url: str, progress: workloads.Progress) -> dict[str, float]:
         found[key] = float(await admin.fetchval("select pg_current_wal_lsn() - $1::pg_lsn", before)) / 2000
     await app.close()
     progress(0.3)
-    counting = "select xact_commit + xact_rollback from pg_stat_database where datname = current_database()"
-
-    async def count() -> int:
-        await admin.execute("select pg_stat_force_next_flush()")
-        return int(await admin.fetchval(counting))
-
-    found.update(await _idle(url, count))
+    found.update(await idle(url, counter(admin)))
     progress(0.7)
     found.update(await _memory(url, progress))
     await admin.close()
@@ -120,7 +125,7 @@ async def sqlite(url: str, progress: workloads.Progress) -> dict[str, float]:
     app = make_app(url)
     await app.open(migrate=True)
     await app.close()
-    found = await _idle(url, None)
+    found = await idle(url, None)
     progress(0.7)
     found.update(await _memory(url, progress))
     return found

@@ -403,6 +403,7 @@ class Program:
             )
             await self.on_both("events", lambda store: store.read_events([cursor]))
             await self.on_both("attempts", lambda store: store.read_attempts(ref))
+            await self.on_both("end", lambda store: store.read_ends([ref]))
 
     async def wait(self) -> None:
         self.log.append(

@@ -1482,6 +1482,7 @@ async def test_nobody_who_only_reads_waits(place: Place) -> None:
             store.read_tasks([ref]),
             store.list_tasks(TaskFilter(tenant=claimed.tenant)),
             store.read_events([EventCursor(tenant=claimed.tenant, task=claimed.task)]),
+            store.read_ends([ref]),
             store.read_attempts(ref),
             store.list_operations(OperationFilter(tenant=claimed.tenant, task=claimed.task)),
             store.list_operations(OperationFilter(tenant=claimed.tenant, state="unknown")),

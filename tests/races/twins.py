@@ -86,6 +86,7 @@ UNFENCED = {
     "read_tasks": "reads",
     "list_tasks": "reads",
     "read_events": "reads",
+    "read_ends": "reads",
     "read_attempts": "reads",
     "list_operations": "reads",
     "read_evidence": "reads",

@@ -24,6 +24,7 @@ Not covered: a child that an operator runs again after its parent has taken its 
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
@@ -53,7 +54,7 @@ from outlast.store.records import (
     Submitted,
     TaskRef,
 )
-from outlast.store.rows import TaskRow
+from outlast.store.rows import EndRow, TaskRow
 
 T = TypeVar("T")
 GROUP: Final = 1_000
@@ -290,7 +291,7 @@ class Family:
             run.touched = clock.monotonic()
             run.quiet()
 
-    def _take_one(self, key: str, row: TaskRow | None) -> None:
+    def _take_one(self, key: str, row: EndRow | None) -> None:
         run = self._run
         end = run.inbox.end_of(key)
         if end is None:
@@ -307,7 +308,7 @@ class Family:
                 future.set_result(None)
                 run.inbox.handed.add(future)
 
-    def _record(self, key: str, end: InboxRow, row: TaskRow | None) -> None:
+    def _record(self, key: str, end: InboxRow, row: EndRow | None) -> None:
         run, spawned = self._run, self.spawned[key]
         child = spawned.child
         result, error = None, None
@@ -343,7 +344,7 @@ def family_of(run: Run) -> Family:
     return family
 
 
-def _failure(child: str, row: TaskRow | None) -> str:
+def _failure(child: str, row: EndRow | None) -> str:
     if row is None:
         return failure(ChildFailed.code, f"child {child} is gone", reason="gone", retryable=False)
     said = values.decode(row.error or "{}")
@@ -495,7 +496,7 @@ class Nursery:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._newborn: list[_Newborn] = []
-        self._asked: list[tuple[list[TaskRef], asyncio.Future[dict[TaskRef, TaskRow]]]] = []
+        self._asked: list[tuple[list[TaskRef], asyncio.Future[dict[TaskRef, EndRow]]]] = []
         self._submitting: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
 
@@ -513,9 +514,9 @@ class Nursery:
             self._submitting = asyncio.get_running_loop().create_task(self._submit())
             self._host.straggle(self._submitting)
 
-    async def read(self, refs: list[TaskRef]) -> dict[TaskRef, TaskRow]:
-        """Read tasks, together with whatever else is read now; those that are."""
-        future: asyncio.Future[dict[TaskRef, TaskRow]] = asyncio.get_running_loop().create_future()
+    async def read(self, refs: list[TaskRef]) -> dict[TaskRef, EndRow]:
+        """Read how tasks have ended, together with whatever else is read now; those that are."""
+        future: asyncio.Future[dict[TaskRef, EndRow]] = asyncio.get_running_loop().create_future()
         self._asked.append((refs, future))
         if self._reading is None or self._reading.done():
             self._reading = asyncio.get_running_loop().create_task(self._read())
@@ -586,7 +587,9 @@ class Nursery:
             while self._asked and sum(len(refs) for refs, _ in asked) < READ:
                 asked.append(self._asked.pop(0))
             try:
-                found = await self._tasks([ref for refs, _ in asked for ref in refs])
+                refs = [ref for refs, _ in asked for ref in refs]
+                rows = await self._host.insist(functools.partial(self._host.store.read_ends, refs))
+                found = {TaskRef(tenant=row.tenant, task=row.task): row for row in rows}
             # Whoever asked gets the fault, whatever it is, and the next group goes on.
             except Exception as error:
                 for _, future in asked:

@@ -77,6 +77,7 @@ from outlast.store.records import (
 )
 from outlast.store.rows import (
     AttemptRow,
+    EndRow,
     EventCursor,
     EventRow,
     EvidenceRow,
@@ -398,6 +399,10 @@ class Store(Protocol):
 
     async def read_events(self, cursors: Sequence[EventCursor], limit: int = 500) -> list[EventRow]:
         """Read events above each cursor, ordered by task and number, at most ``limit`` in all."""
+        ...
+
+    async def read_ends(self, refs: Sequence[TaskRef]) -> list[EndRow]:
+        """Read how tasks among ``refs`` that exist have ended, and no more of them; in any order."""
         ...
 
     async def read_attempts(self, ref: TaskRef) -> list[AttemptRow]:

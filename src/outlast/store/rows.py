@@ -64,6 +64,17 @@ class TaskFilter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndRow:
+    """How a task has ended in its latest round; result and error are None while it lives."""
+
+    tenant: str
+    task: str
+    state: TaskState
+    result: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptRow:
     """One attempt; end is None while its lease stands."""
 

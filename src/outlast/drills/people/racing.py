@@ -1,4 +1,4 @@
-"""Fifty decisions at once, by API, link and library; one of two API processes is killed meanwhile."""
+"""Fifty decisions at once, by API, link and library; one of two API processes may be killed meanwhile."""
 
 from __future__ import annotations
 
@@ -34,15 +34,32 @@ class _Said:
     to: str = ""
 
 
-async def fifty_decisions(scene: Scene, cell: str) -> Played:
-    """Half of them agree, half say no; exactly one counts."""
+async def fifty_decisions(scene: Scene, cell: str, rounds: int = 1) -> Played:
+    """Half of them agree, half say no; exactly one counts. rounds: how often; in every second one, the first
+    included, one of the API processes is killed in the middle of it."""
     keys = ",".join(
         f"default:key-{number}-{scene.chance.random()}:p{number}:approver" for number in range(_PEOPLE)
     )
-    servers = [_serve(scene, name, keys) for name in ("api A", "api B")]
-    task = await scene.call(cell, "file")
+    stays, dies = (_serve(scene, name, keys) for name in ("api A", "api B"))
+    tasks: list[str] = []
+    checks: list[Check] = []
+    calls = 0
+    for number in range(rounds):
+        if not dies.running:
+            dies = _serve(scene, "api B", keys)
+        task = await scene.call(cell, "file", number=None if rounds == 1 else number)
+        played = await _round(scene, cell, task, keys, stays, dies, kills=number % 2 == 0)
+        tasks.append(task)
+        calls += played.calls or 0
+        checks += played.checks
+    return Played(cell=cell, tasks=tuple(tasks), calls=calls, checks=tuple(checks))
+
+
+async def _round(
+    scene: Scene, cell: str, task: str, keys: str, stays: Process, dies: Process, *, kills: bool
+) -> Played:
     (asked,) = await scene.asked(task)
-    urls = [await scene.listens(server) for server in servers]
+    urls = [await scene.listens(server) for server in (stays, dies)]
     secrets = [entry.split(":")[1] for entry in keys.split(",")]
     async with httpx2.AsyncClient(trust_env=False, timeout=20.0) as client:
         people = [
@@ -53,15 +70,18 @@ async def fifty_decisions(scene: Scene, cell: str) -> Played:
             await person.open()
         scene.chance.shuffle(people)
         deciding = [asyncio.create_task(person.decide()) for person in people]
-        # Half of the API processes, in the middle of it.
-        await asyncio.sleep(scene.chance.uniform(0.0, 0.05))
-        servers[1].kill()
+        if kills:
+            # Half of the API processes, in the middle of it.
+            await asyncio.sleep(scene.chance.uniform(0.0, 0.05))
+            dies.kill()
         said = await asyncio.gather(*deciding)
         await scene.end(task)
         (left,) = await scene.approvals(task)
         winner = next((one for one in people if f"person:{one.name}" == left.decided_by), None)
         again = None if winner is None else await winner.decide(urls[0])
-    return await _judged(scene, cell, task, said, left, again, servers[1])
+    if kills:
+        await dies.exited()
+    return await _judged(scene, cell, task, said, left, again, dies if kills else None)
 
 
 async def _judged(
@@ -71,7 +91,7 @@ async def _judged(
     said: list[_Said],
     left: ApprovalView,
     again: _Said | None,
-    killed: Process,
+    killed: Process | None,
 ) -> Played:
     agreed = left.state == "used"
     votes = [(vote.who, vote.verdict) for vote in await scene.app.approvals.votes(left.id)]
@@ -80,12 +100,17 @@ async def _judged(
     woken = await scene.events(task, "task.woken")
     (told,) = await scene.told(task)
     denied = {"code": "approval_denied", "reason": "person"}
+    silent = () if killed is None else ("lost with the process",)
     return Played(
         cell=cell,
         tasks=(task,),
         calls=int(agreed),
         checks=(
-            Check(what="how one API process ended", expected="SIGKILL", seen=killed.ending),
+            Check(
+                what="how one API process ended",
+                expected="SIGKILL",
+                seen="SIGKILL" if killed is None else killed.ending,
+            ),
             Check(what="the decision", expected=True, seen=left.state in ("used", "rejected")),
             Check(
                 what="votes",
@@ -98,7 +123,7 @@ async def _judged(
             Check(
                 what="those who were told neither, but by a dead process",
                 expected=0,
-                seen=sum(one.kind not in ("won", "lost", "lost with the process") for one in said),
+                seen=sum(one.kind not in ("won", "lost", *silent) for one in said),
             ),
             Check(what="the winner again", expected="won", seen=None if again is None else again.kind),
             Check(what="times that it was woken", expected=1, seen=len(woken)),

@@ -16,6 +16,7 @@ from outlast.store.reconciling import COUNT_BOUND, AuditRow, KeyHolder, OpenStat
 from outlast.store.records import OperationRow, TaskRef
 from outlast.store.rows import (
     AttemptRow,
+    EndRow,
     EventCursor,
     EventRow,
     EvidenceRow,
@@ -75,6 +76,11 @@ class Views:
             EventRow(tenant=tenant, task=task, number=number, kind=kind, epoch=epoch, data=data, at=at)
             for tenant, task, number, kind, epoch, data, at in rows
         ]
+
+    async def read_ends(self, refs: Sequence[TaskRef]) -> list[EndRow]:
+        """Read how tasks that exist among ``refs`` have ended."""
+        rows = await self._view("read_ends", [r.tenant for r in refs], [r.task for r in refs])
+        return [EndRow(**dict(row)) for row in rows]
 
     async def read_attempts(self, ref: TaskRef) -> list[AttemptRow]:
         """Read a task's attempts, oldest first, the running one included."""

@@ -78,6 +78,7 @@ from outlast.store.records import (
 )
 from outlast.store.rows import (
     AttemptRow,
+    EndRow,
     EventCursor,
     EventRow,
     EvidenceRow,
@@ -443,6 +444,10 @@ class SqliteStore:
     async def read_events(self, cursors: Sequence[EventCursor], limit: int = 500) -> list[EventRow]:
         """Read events; see ``Store.read_events``."""
         return await self._desk().read(lambda tx: views.read_events(tx, cursors, limit))
+
+    async def read_ends(self, refs: Sequence[TaskRef]) -> list[EndRow]:
+        """Read how tasks have ended; see ``Store.read_ends``."""
+        return await self._desk().read(lambda tx: views.read_ends(tx, refs))
 
     async def read_attempts(self, ref: TaskRef) -> list[AttemptRow]:
         """Read attempts; see ``Store.read_attempts``."""

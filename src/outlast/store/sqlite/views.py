@@ -8,6 +8,7 @@ from typing import Any
 from outlast.store.records import OperationRow, TaskRef
 from outlast.store.rows import (
     AttemptRow,
+    EndRow,
     EventCursor,
     EventRow,
     EvidenceRow,
@@ -157,6 +158,16 @@ def read_events(tx: Transaction, cursors: Sequence[EventCursor], limit: int) -> 
             )
         ]
     return events
+
+
+def read_ends(tx: Transaction, refs: Sequence[TaskRef]) -> list[EndRow]:
+    """Read how tasks have ended; see ``Store.read_ends``."""
+    rows = (tx.row("read_end", (ref.tenant, ref.task)) for ref in refs)
+    return [
+        EndRow(tenant=row[0], task=row[1], state=row[2], result=row[3], error=row[4])
+        for row in rows
+        if row is not None
+    ]
 
 
 def read_attempts(tx: Transaction, ref: TaskRef) -> list[AttemptRow]:

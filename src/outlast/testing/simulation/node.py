@@ -91,6 +91,7 @@ from outlast.store.records import (
 )
 from outlast.store.rows import (
     AttemptRow,
+    EndRow,
     EventCursor,
     EventRow,
     EvidenceRow,
@@ -421,6 +422,9 @@ class NodeStore:
 
     async def read_events(self, cursors: Sequence[EventCursor], limit: int = 500) -> list[EventRow]:
         return await self._carry("read_events", lambda store: store.read_events(cursors, limit))
+
+    async def read_ends(self, refs: Sequence[TaskRef]) -> list[EndRow]:
+        return await self._carry("read_ends", lambda store: store.read_ends(refs))
 
     async def read_attempts(self, ref: TaskRef) -> list[AttemptRow]:
         return await self._carry("read_attempts", lambda store: store.read_attempts(ref))

@@ -12,7 +12,8 @@ from outlast.core.ids import operation_id
 from outlast.errors import SchemaMismatch, SchemaTooNew
 from outlast.store.contract import SCHEMA_VERSION
 from outlast.store.records import Evidence, TaskRef
-from outlast.store.rows import EventCursor, OperationFilter, TaskFilter
+from outlast.store.rows import EndRow, EventCursor, OperationFilter, TaskFilter
+from outlast.testing.store_suite.changing import retry
 from outlast.testing.store_suite.scene import HOUR, SECOND, Backdoor, Reopen, Scene, changed
 
 TABLES: dict[str, set[str]] = {
@@ -96,6 +97,32 @@ class TestTaskViews:
             [attempt] = await scene.store.read_attempts(TaskRef(tenant=row.tenant, task=row.task))
             [stored] = await scene.rows("attempts", claimed)
             assert (attempt.session, attempt.config) == (stored["session"], stored["config"])
+
+    async def test_reads_how_tasks_have_ended_in_their_latest_round(self, scene: Scene) -> None:
+        lives, done, failed, again = [await scene.running() for _ in range(4)]
+        await scene.write(done, scene.success())
+        await scene.write(failed, scene.failure())
+        await scene.write(again, scene.failure())
+        await retry(scene, again)
+        refs = [TaskRef(tenant=one.tenant, task=one.task) for one in (lives, done, failed, again)]
+        strangers = [
+            TaskRef(tenant="tenant-other", task=done.task),
+            TaskRef(tenant=done.tenant, task=scene.submission().task),
+        ]
+        found = {row.task: row for row in await scene.store.read_ends([*refs, *strangers])}
+        tasks = {row.task: row for row in await scene.store.read_tasks(refs)}
+        assert found == {
+            name: EndRow(tenant=row.tenant, task=name, state=row.state, result=row.result, error=row.error)
+            for name, row in tasks.items()
+        }
+        assert [found[one.task].state for one in (lives, done, failed, again)] == [
+            "running",
+            "succeeded",
+            "failed",
+            "queued",
+        ]
+        assert (found[again.task].error, found[failed.task].error is None) == (None, False)
+        assert await scene.store.read_ends([]) == []
 
     async def test_lists_newest_first(self, scene: Scene) -> None:
         records = [await scene.submit() for _ in range(5)]

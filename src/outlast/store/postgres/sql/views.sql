@@ -27,6 +27,21 @@ select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, 
                 limit 1) as accepted) v
  order by c.item;
 
+-- Read how tasks have ended in their latest round; one by one, however few there were when this was planned.
+-- name: read_ends
+select t.tenant, t.task, t.state, r.result, r.error
+  from unnest($1::text[], $2::text[]) as c (tenant, task)
+ cross join lateral (
+       select t.tenant, t.id as task, t.state, t.round
+         from outlast.tasks t
+        where t.tenant = c.tenant and t.id = c.task
+        limit 1) t
+  left join lateral (
+       select r.result, r.error
+         from outlast.results r
+        where r.tenant = t.tenant and r.task = t.task and r.round = t.round
+        limit 1) r on true;
+
 -- List a tenant's tasks, newest first.
 -- name: list_tasks
 select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, t.reason, t.epoch, t.round,

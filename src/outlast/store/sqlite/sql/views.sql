@@ -26,6 +26,13 @@ join lanes on lanes.id = tasks.lane
 left join results on results.tenant = tasks.tenant and results.task = tasks.id and results.round = tasks.round
 where tasks.tenant = :tenant and tasks.id = :task;
 
+-- Read how a task has ended in its latest round.
+-- name: read_end
+select tasks.tenant, tasks.id, tasks.state, results.result, results.error
+from tasks
+left join results on results.tenant = tasks.tenant and results.task = tasks.id and results.round = tasks.round
+where tasks.tenant = :tenant and tasks.id = :task;
+
 -- List a tenant's tasks, newest first: their ids rise with time.
 -- name: list_tasks
 select tasks.id

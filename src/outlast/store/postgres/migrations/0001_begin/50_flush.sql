@@ -221,13 +221,18 @@ begin
           into c_place, c_policy, c_rules, c_number, c_fingerprint
           from json_to_recordset(v_rare -> 'consents')
                as x (place bigint, policy text, rules bigint, approval integer, fingerprint text);
-        -- A record that will replace nothing takes nothing.
+        -- A record that will replace nothing takes nothing. Operations are looked up one by one (what a limit keeps
+        -- apart is not joined by reading the whole ledger), whatever was known of the table when this was planned.
         update outlast.inbox b
            set taken_by = x.key
           from (select distinct on (t.tenant, t.task, t.number) t.tenant, t.task, t.number, t.key
                   from json_to_recordset(v_rare -> 'takes')
                        as t (place bigint, tenant text, task text, key text, number bigint)
-                  left join outlast.operations o on o.tenant = t.tenant and o.task = t.task and o.key = t.key
+                  left join lateral (
+                       select o.key, o.state, o.attempt
+                         from outlast.operations o
+                        where o.tenant = t.tenant and o.task = t.task and o.key = t.key
+                        limit 1) o on true
                  where h_ok[t.place >> 20]
                    and (o.key is null or o.state in ('planned', 'approved')
                         or (o.state = 'running' and o.attempt = 0))
