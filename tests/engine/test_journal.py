@@ -11,7 +11,7 @@ import pytest
 from tests.engine.house import House
 
 from outlast import TaskContext, ToolCall, WorkerSettings
-from outlast.engine.journal import HALVES, Journal
+from outlast.engine.journal import HALVES, TURNS, Journal
 from outlast.errors import StoreUnavailable
 from outlast.store.contract import BatchRejected
 from outlast.store.records import (
@@ -400,3 +400,27 @@ async def test_verdicts_are_told_in_order_by_a_store_that_answers_at_once() -> N
         answer.set_result(None)
         await in_time(journal.settled())
     assert told == ["a", "b", "c"]
+
+
+async def test_what_a_task_goes_on_with_a_few_turns_later_is_in_the_same_batch() -> None:
+    store, one, other = Asked(apart=False), Holder(1), Holder(2)
+    async with journal_over(store) as journal:
+        journal.append(one, written("outcome"))
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        journal.append(one, written("intent"))
+        batch, answer = await in_time(store.taken.get())
+        assert [entry.key for entry in batch.writes[0].entries] == ["outcome", "intent"]  # type: ignore[union-attr]
+        answer.set_result(None)
+        await in_time(journal.settled())
+        # Nothing follows from an ending, so nobody waits behind it.
+        ending = EndAttempt(attempt_end="succeeded", task_state="succeeded")
+        for lease in (one, other):
+            journal.append(lease, written("last"))
+            journal.append(lease, ending)
+        for _ in range(2):
+            await asyncio.sleep(0)
+        batch, answer = store.taken.get_nowait()
+        assert [write.entries[-1] for write in batch.writes] == [ending, ending]
+        answer.set_result(None)
+        await in_time(journal.settled())

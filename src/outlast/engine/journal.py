@@ -169,8 +169,9 @@ class Journal:
         loop = asyncio.get_running_loop()
         while True:
             await self._awake.wait()
-            for _ in range(TURNS):
-                await asyncio.sleep(0)
+            if self._held or not self._all_end():
+                for _ in range(TURNS):
+                    await asyncio.sleep(0)
             batch = self._collect()
             if not batch:
                 self._release()
@@ -186,6 +187,10 @@ class Journal:
                 self._idle.set()
             if self._waiting_bytes <= 4 * self._settings.batch_bytes:
                 self._room.set()
+
+    def _all_end(self) -> bool:
+        """Whether every task that has something queued comes to its end with it, so that nothing follows."""
+        return all(isinstance(queue[-1][0], EndAttempt) for queue in self._pending.values())
 
     def _collect(self) -> list[tuple[Lease, list[Waiting]]]:
         batch: list[tuple[Lease, list[Waiting]]] = []
