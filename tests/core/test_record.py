@@ -43,7 +43,7 @@ def test_a_record_is_the_dataclass_that_it_stands_for() -> None:
     assert signature(Made) == signature(Plain)
     assert made == Made(key="a", position=1, rest=(2,))
     assert made != Made(key="b", rest=(2,))
-    assert made != plain
+    assert made != plain  # type: ignore[comparison-overlap]
     assert Made.__doc__ == "A record."
 
 

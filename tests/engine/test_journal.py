@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
 
 import pytest
 from tests.engine.house import House
 
-from outlast import TaskContext, ToolCall
+from outlast import TaskContext, ToolCall, WorkerSettings
+from outlast.engine.journal import HALVES, TURNS, Journal
 from outlast.errors import StoreUnavailable
 from outlast.store.contract import BatchRejected
 from outlast.store.records import (
@@ -20,6 +22,7 @@ from outlast.store.records import (
     RecordOperation,
 )
 
+T = TypeVar("T")
 Flush = Callable[..., Awaitable[list[Flushed]]]
 
 
@@ -274,3 +277,150 @@ async def test_batches_are_bounded_and_large_results_get_through(house: House) -
 
     # One entry may pass the bound, never two.
     assert max(size(batch) for batch in seen.batches) < 500_000 + 200_100
+
+
+# -- the journal by itself, over a store that answers when it is told to -------------------------------------
+
+
+class Asked:
+    """A store that only takes batches. apart: as in ``Store``."""
+
+    def __init__(self, *, apart: bool) -> None:
+        self.apart = apart
+        self.taken: asyncio.Queue[tuple[Batch, asyncio.Future[None]]] = asyncio.Queue()
+
+    async def flush(self, batch: Batch) -> list[Flushed]:
+        answer = asyncio.get_running_loop().create_future()
+        self.taken.put_nowait((batch, answer))
+        await answer
+        return [Flushed(kind="accepted") for _ in batch.writes]
+
+
+class Holder:
+    """A lease that nobody takes away."""
+
+    tenant, epoch = "default", 1
+
+    def __init__(self, number: int) -> None:
+        self.task = f"task_{number}"
+
+    def fenced_out(self) -> None:
+        raise AssertionError("nobody refused it")
+
+    def unstorable(self, error: Exception) -> None:
+        raise error
+
+
+@contextlib.asynccontextmanager
+async def journal_over(store: Asked) -> AsyncIterator[Journal]:
+    journal = Journal(store, WorkerSettings(), "writer")  # type: ignore[arg-type]
+    running = asyncio.create_task(journal.run())
+    try:
+        yield journal
+    finally:
+        running.cancel()
+        await asyncio.wait({running})
+
+
+def written(key: str) -> RecordOperation:
+    return RecordOperation(key=key, position=1, kind="step", name="work", state="succeeded", request="r")
+
+
+async def in_time(work: Awaitable[T]) -> T:
+    return await asyncio.wait_for(work, 10.0)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+async def test_half_of_a_large_batch_goes_on_while_a_store_that_works_apart_writes_for_the_other(
+    apart: bool,
+) -> None:
+    store, leases = Asked(apart=apart), [Holder(number) for number in range(HALVES)]
+
+    async def twice(journal: Journal, lease: Holder) -> None:
+        assert await journal.submit(lease, written("first")) is None
+        assert await journal.submit(lease, written("second")) is None
+
+    async with journal_over(store) as journal:
+        going = [asyncio.create_task(twice(journal, lease)) for lease in leases]
+        batch, answer = await in_time(store.taken.get())
+        assert [write.task for write in batch.writes] == [lease.task for lease in leases]
+        answer.set_result(None)
+        batch, answer = await in_time(store.taken.get())
+        half = leases[: HALVES // 2] if apart else leases
+        assert [write.task for write in batch.writes] == [lease.task for lease in half]
+        if apart:
+            # The others were told behind it, so that theirs is ready when it returns; none is told too early.
+            answer.set_result(None)
+            batch, answer = await in_time(store.taken.get())
+            assert [write.task for write in batch.writes] == [lease.task for lease in leases[HALVES // 2 :]]
+        assert {entry.key for write in batch.writes for entry in write.entries} == {"second"}  # type: ignore[union-attr]
+        answer.set_result(None)
+        await in_time(asyncio.gather(*going))
+        await in_time(journal.settled())
+    assert store.taken.empty()
+
+
+async def test_what_is_queued_goes_out_before_those_of_the_last_batch_are_told() -> None:
+    told, told_before = list[str](), list[list[str]]()
+
+    class Watched(Asked):
+        async def flush(self, batch: Batch) -> list[Flushed]:
+            told_before.append(list(told))
+            return await super().flush(batch)
+
+    store, one, other = Watched(apart=True), Holder(1), Holder(2)
+    async with journal_over(store) as journal:
+        journal.append(one, written("a"), lambda *_: told.append("a"))
+        _, answer = await in_time(store.taken.get())
+        journal.append(other, written("b"), lambda *_: told.append("b"))
+        journal.append(one, written("c"), lambda *_: told.append("c"))
+        answer.set_result(None)
+        batch, answer = await in_time(store.taken.get())
+        assert [write.task for write in batch.writes] == [other.task, one.task]
+        answer.set_result(None)
+        await in_time(journal.settled())
+    assert told_before == [[], []]
+    assert told == ["a", "b", "c"]
+
+
+async def test_verdicts_are_told_in_order_by_a_store_that_answers_at_once() -> None:
+    class AtOnce(Asked):
+        async def flush(self, batch: Batch) -> list[Flushed]:
+            if not batch.writes[0].entries[0].key.startswith("a"):  # type: ignore[union-attr]
+                return [Flushed(kind="accepted") for _ in batch.writes]
+            return await super().flush(batch)
+
+    store, told = AtOnce(apart=True), list[str]()
+    one = Holder(1)
+    async with journal_over(store) as journal:
+        journal.append(one, written("a"), lambda *_: told.append("a"))
+        _, answer = await in_time(store.taken.get())
+        for key in ("b", "c"):
+            journal.append(one, written(key), lambda *_, key=key: told.append(key))
+        answer.set_result(None)
+        await in_time(journal.settled())
+    assert told == ["a", "b", "c"]
+
+
+async def test_what_a_task_goes_on_with_a_few_turns_later_is_in_the_same_batch() -> None:
+    store, one, other = Asked(apart=False), Holder(1), Holder(2)
+    async with journal_over(store) as journal:
+        journal.append(one, written("outcome"))
+        for _ in range(TURNS):
+            await asyncio.sleep(0)
+        journal.append(one, written("intent"))
+        batch, answer = await in_time(store.taken.get())
+        assert [entry.key for entry in batch.writes[0].entries] == ["outcome", "intent"]  # type: ignore[union-attr]
+        answer.set_result(None)
+        await in_time(journal.settled())
+        # Nothing follows from an ending, so nobody waits behind it.
+        ending = EndAttempt(attempt_end="succeeded", task_state="succeeded")
+        for lease in (one, other):
+            journal.append(lease, written("last"))
+            journal.append(lease, ending)
+        for _ in range(2):
+            await asyncio.sleep(0)
+        batch, answer = store.taken.get_nowait()
+        assert [write.entries[-1] for write in batch.writes] == [ending, ending]
+        answer.set_result(None)
+        await in_time(journal.settled())

@@ -1,8 +1,8 @@
 """Frozen records that are cheap to make.
 
-A frozen dataclass cannot assign its fields: it asks ``object.__setattr__`` for each, which is most of what a
-wide record costs. A record is made as a twin that can still be written, then becomes what it is; in all else
-it is the dataclass that it says it is.
+A frozen dataclass cannot assign its fields: it asks ``object.__setattr__`` for each, and for a wide record
+that is most of what it costs to make one. A record is made as a twin that can still be written, then becomes
+what it is; in all else it is the dataclass that it says it is.
 """
 
 from __future__ import annotations

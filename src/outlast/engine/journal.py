@@ -3,7 +3,8 @@
 Purpose: every durable thing that tasks do goes to disk in as few transactions as possible. While one
 transaction is under way the next batch collects; there is no timer. A batch waits a few turns of the event
 loop for whoever has just been told of a verdict, since a call's outcome and the intent of the next call
-belong together.
+belong together. Where the store works apart, verdicts are handed out once the next batch is on its way, and
+those of a large batch in two halves: the tasks of one go on while the store writes for the other.
 
 Identity: a writer has an id and numbers its batches; the store applies each (writer, number) once, so a
 commit whose answer was lost is settled by sending the very same batch again.
@@ -56,6 +57,8 @@ Told = Callable[[Verdict, Exception | None], None]
 TURNS = 4
 """Turns of the loop from the outcome of a call to the intent of the next: the call ends, its asyncio task is
 over, its caller goes on, and the next call begins in an asyncio task of its own."""
+HALVES = 32
+"""From how many tasks on the verdicts of a batch are handed out in two halves."""
 Waiting = tuple[Entry, "asyncio.Future[Verdict] | None", Told | None, int]
 """An entry, whoever waits for its verdict, whoever is told of it, and its size in bytes."""
 
@@ -109,6 +112,8 @@ class Journal:
         self._room = asyncio.Event()
         self._room.set()
         self._waiting_bytes = 0
+        self._held: list[tuple[list[Waiting], Flushed]] = []
+        """Verdicts that are handed out once the next batch is on its way."""
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -161,21 +166,31 @@ class Journal:
 
     async def run(self) -> None:
         """Flush for ever; end by cancelling after ``settled``."""
+        loop = asyncio.get_running_loop()
         while True:
             await self._awake.wait()
-            for _ in range(TURNS):
-                await asyncio.sleep(0)
+            if self._held or not self._all_end():
+                for _ in range(TURNS):
+                    await asyncio.sleep(0)
             batch = self._collect()
-            if batch:
+            if not batch:
+                self._release()
+            else:
+                # In the next turn of the loop, while the store is at work.
+                loop.call_soon(self._release)
                 deferred = await self._flush(batch)
                 if deferred and deferred == len(batch):
                     # Everything waits for locks that others hold: do not spin.
                     await asyncio.sleep(0.005)
-            if not self._pending:
+            if not self._pending and not self._held:
                 self._awake.clear()
                 self._idle.set()
             if self._waiting_bytes <= 4 * self._settings.batch_bytes:
                 self._room.set()
+
+    def _all_end(self) -> bool:
+        """Whether every task that has something queued comes to its end with it, so that nothing follows."""
+        return all(isinstance(queue[-1][0], EndAttempt) for queue in self._pending.values())
 
     def _collect(self) -> list[tuple[Lease, list[Waiting]]]:
         batch: list[tuple[Lease, list[Waiting]]] = []
@@ -230,15 +245,24 @@ class Journal:
                 seconds=clock.monotonic() - started,
             )
         )
-        deferred = 0
+        # A store that answers at once has done so before those of the last batch were told.
+        self._release()
+        deferred, at_once = 0, len(batch)
+        if self._store.apart and self._pending:
+            at_once = 0
+        elif self._store.apart and len(batch) >= HALVES:
+            at_once //= 2
         for (lease, waiting), verdict in zip(batch, verdicts, strict=True):
             if verdict.kind == "deferred":
                 deferred += 1
                 self._put_back(lease, waiting)
             elif verdict.kind == "stale":
                 self._refuse(lease, waiting)
-            else:
+            elif at_once > 0:
+                at_once -= 1
                 self._accept(waiting, verdict)
+            else:
+                self._held.append((waiting, verdict))
         return deferred
 
     async def _send(self, batch: Batch) -> list[Flushed]:
@@ -256,6 +280,12 @@ class Journal:
             if away:
                 telemetry.emit(telemetry.StoreBack(duty="flush"))
             return verdicts
+
+    def _release(self) -> None:
+        """Hand out the verdicts that are held."""
+        held, self._held = self._held, []
+        for waiting, verdict in held:
+            self._accept(waiting, verdict)
 
     def _put_back(self, lease: Lease, waiting: list[Waiting]) -> None:
         queue = self._pending.get(lease)

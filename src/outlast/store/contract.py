@@ -136,6 +136,8 @@ class Store(Protocol):
 
     url: str
     """Where it is, with any password masked."""
+    apart: bool
+    """Whether it works in a process of its own, so that this one can go on meanwhile."""
 
     @property
     def wakes(self) -> Wakes:

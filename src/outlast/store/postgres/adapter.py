@@ -85,6 +85,8 @@ class PostgresStore(Changing):
     url: ``postgresql://user:password@host:port/database``, with the options that asyncpg takes.
     """
 
+    apart = True
+
     def __init__(self, url: str) -> None:
         address = Address(url)
         super().__init__(address, statements.load("outlast.store.postgres.sql"))

@@ -157,6 +157,9 @@ class SqliteStore:
     lend one that is warm. Raises ConfigurationError for anything else.
     """
 
+    # Its threads share this process's interpreter.
+    apart = False
+
     def __init__(
         self,
         url: str,

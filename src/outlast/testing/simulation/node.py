@@ -221,6 +221,7 @@ class NodeStore:
     """One node's connection to the world's database; see ``outlast.store.contract.Store``."""
 
     url = "sqlite://:memory:"
+    apart = True
 
     def __init__(self, site: Site, name: str) -> None:
         self._site = site
