@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import datetime
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -77,6 +78,8 @@ async def _run(rows: Sequence[Row], drills: Sequence[str]) -> list[dict[str, Any
                 found.append(
                     {"engine": row.engine, "way": row.shown, "honours_keys": row.honours, "cells": cells}
                 )
+        if not any("why" in cell for row in found for cell in row["cells"].values()):
+            shutil.rmtree(folder)
     return found
 
 
@@ -123,4 +126,5 @@ def main() -> None:
     print(json.dumps(report, indent=2) if options.json else table(report))
 
 
-main()
+if __name__ == "__main__":
+    main()

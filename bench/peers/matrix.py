@@ -53,6 +53,7 @@ ROWS = (
     Row(engine="langgraph", way="retry policy", honours=True, drills=_ASKS, named=True),
     Row(engine="nexura", way="idempotent", honours=True, drills=_BLIND),
     Row(engine="nexura", way="idempotent", honours=False, drills=_BLIND),
+    Row(engine="nexura", way="idempotent, looks first", honours=False, drills=_ALL),
     Row(engine="nexura", way="reconcilable", honours=False, drills=_ALL),
     Row(engine="nexura", way="reconcilable, careful", honours=False, drills=_ALL),
     Row(engine="nexura", way="non_idempotent", honours=False, drills=_BLIND),

@@ -3,7 +3,8 @@
 Ways, named after what the handler declares. ``idempotent``: may be repeated with the same key, with a retry
 of three attempts. ``reconcilable``: is asked about by a probe, which answers applied or not applied, by what
 is found. ``reconcilable, careful``: the same with a probe that takes an absence as unknown.
-``non_idempotent``, its default: is never repeated, a person is asked.
+``non_idempotent``, its default: is never repeated, a person is asked. ``idempotent, looks first``: the
+handler asks the service before it makes anything.
 
 Takeover. Another process calls ``recover`` once the run's lease may be taken: at once when the owner's
 process is dead on this host, otherwise after the lease.
@@ -52,7 +53,8 @@ class OfNexura:
         def create_ticket(state: dict[str, Any]) -> dict[str, Any]:
             key = step_idempotency_key()
             assert key is not None
-            return {"ticket": tickets.create(key)["id"]}
+            found = tickets.find() if part.way.endswith("looks first") else None
+            return {"ticket": (found or tickets.create(key))["id"]}
 
         names = [f"call-{number}" for number in range(part.asks)]
         nodes = {

@@ -33,6 +33,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--switches", type=int, default=1, help="from players who could go on (default: 1)")
     parser.add_argument("--steps", help="who takes each step of one run, such as AAB")
+    parser.add_argument("--dies", type=int, help="of --steps, the number of the one in which its player dies")
+    parser.add_argument("--deaths", action="store_true", help="let the first player die at each of its stops")
     parser.add_argument("--short", action="store_true", help="only the casts of every run of the tests")
     asked = parser.parse_args(arguments)
     for part in asked.parts:
@@ -54,8 +56,8 @@ async def _explore(url: str, asked: argparse.Namespace) -> int:
             for cast in _casts(setting, asked):
                 explorer = Explorer(made, props.scene.now, setting, [ACTS[part](props) for part in cast])
                 if asked.steps:
-                    return await _again(explorer, asked.steps)
-                finding = await explorer.explore(asked.switches)
+                    return await _again(explorer, asked.steps, asked.dies)
+                finding = await (explorer.deaths() if asked.deaths else explorer.explore(asked.switches))
                 casts, runs = casts + 1, runs + explorer.runs
                 if finding is not None:
                     found += 1
@@ -73,8 +75,8 @@ def _casts(setting: str, asked: argparse.Namespace) -> Iterable[Cast]:
     return SHORT.get(setting, ()) if asked.short else (cast for _, cast in pairs([setting]))
 
 
-async def _again(explorer: Explorer, steps: str) -> int:
-    run = await explorer.run(["ABC".index(step) for step in steps])
+async def _again(explorer: Explorer, steps: str, dies: int | None) -> int:
+    run = await explorer.run(["ABC".index(step) for step in steps], dies=dies and dies - 1)
     says = await explorer.wrong(run)
     print(explorer.script(run))
     print(says or "this is right")

@@ -17,15 +17,17 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, is_dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from tests.explorer.outcomes import FAILED, Outcome, comparable, differences, plain
 from tests.explorer.scenes import Props, furnish
 from tests.explorer.stage import Footprint, Stage
 from tests.explorer.stops import told as stated
 
+from outlast.errors import StoreUnavailable
 from outlast.store.contract import Store
 from outlast.testing.checkers import Dump, check_all
 
@@ -57,14 +59,6 @@ class Act:
     merge: Callable[[list[Any]], Any] = lambda answers: answers[-1]
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a run: what each player was answered, and every row, without what order alone decides."""
-
-    answers: tuple[str, ...]
-    rows: str
-
-
 @dataclass
 class Run:
     """A run as it was: who took each step, from which stop and to where; when each began and ended; what the
@@ -77,6 +71,8 @@ class Run:
     began: dict[int, int] = field(default_factory=dict)
     ended: dict[int, int] = field(default_factory=dict)
     again: set[int] = field(default_factory=set)
+    killed: set[int] = field(default_factory=set)
+    died: int = 0
     outcome: Outcome | None = None
     dump: Dump = field(default_factory=dict)
 
@@ -92,6 +88,8 @@ class Finding:
         return f"{self.says}\n\n{self.script}"
 
 
+GONE = "gone"
+"""Stands for the answer of a player that died."""
 TICK = Footprint(writes=frozenset({"clock"}))
 """Of time that passes."""
 NOW = 1_700_000_000_000_000
@@ -136,8 +134,11 @@ class Explorer:
             self._judge(outcome, dump)
         return self._serial[order]
 
-    async def run(self, chosen: Sequence[int]) -> Run:
-        """Carry the acts out, the first steps as chosen, and then whoever went last for as long as it can."""
+    async def run(self, chosen: Sequence[int], *, dies: int | None = None) -> Run:
+        """Carry the acts out, the first steps as chosen, and then whoever went last for as long as it can.
+
+        dies: number of the step, from 0, in which the server's processes for its player are ended instead.
+        """
         run = Run()
         await self.stage.put_back(self.now, halting=[player for player, _ in self._cast])
         self.runs += 1
@@ -162,7 +163,7 @@ class Explorer:
                     last = number
                     halt = self._cast[number][0].place if number in tasks else None
                     run.halts.append(halt)
-                    await self._step(number, tasks, run, stirred)
+                    await self._step(number, tasks, run, stirred, dies=step == dies)
                     run.places.append(self._place(number, run))
         except BaseException:
             for task in tasks.values():
@@ -171,7 +172,12 @@ class Explorer:
             for player, _ in self._cast:
                 await self.stage.kill(player)
             raise
-        answers = {number: [task.result()] for number, task in tasks.items()}
+        # Whoever dies and is not heard of again has done nothing.
+        answers = {
+            number: [task.result()]
+            for number, task in tasks.items()
+            if not (number in run.killed and isinstance(task.result(), StoreUnavailable))
+        }
         run.outcome, run.dump = await self._end(answers)
         run.again = {number for number, said in answers.items() if len(said) > 1}
         return run
@@ -185,10 +191,20 @@ class Explorer:
         ]
 
     async def _step(
-        self, number: int, tasks: dict[int, asyncio.Future[Any]], run: Run, stirred: asyncio.Event
+        self,
+        number: int,
+        tasks: dict[int, asyncio.Future[Any]],
+        run: Run,
+        stirred: asyncio.Event,
+        *,
+        dies: bool,
     ) -> None:
         player, _ = self._cast[number]
         if number in tasks:
+            if dies:
+                run.killed.add(number)
+                run.died = len(run.steps) - 1
+                await self.stage.kill(player)
             await self.stage.go(player)
         else:
             run.began[number] = len(run.steps)
@@ -253,16 +269,18 @@ class Explorer:
 
     async def _end(self, answers: dict[int, list[Any]]) -> tuple[Outcome, Dump]:
         """Do again what was left, those last that come round anyway, and look."""
-        for number, (_, act) in sorted(enumerate(self._cast), key=lambda one: one[1][1].loose):
-            said = answers[number][0]
+        for number in sorted(answers, key=lambda one: (self.acts[one].loose, one)):
+            act, said = self.acts[number], answers[number][0]
             if not isinstance(said, Exception) and act.again(said):
                 await self.stage.let_run()
                 answers[number].append(await self._play(number, 2))
         merged = []
         for number, (_, act) in enumerate(self._cast):
-            said = answers[number]
+            said = answers.get(number, [GONE])
             failed = next((one for one in said if isinstance(one, Exception)), None)
-            merged.append(json.dumps(_plain(failed or act.merge(said)), sort_keys=True))
+            merged.append(
+                json.dumps(plain(failed or (GONE if said == [GONE] else act.merge(said))), sort_keys=True)
+            )
         dump = await self.stage.dump()
         return Outcome(answers=tuple(merged), rows=comparable(dump)), dump
 
@@ -271,7 +289,7 @@ class Explorer:
     def _judge(self, outcome: Outcome, dump: Dump) -> list[str]:
         """Ask the checkers, once for what is the same."""
         if outcome not in self._judged:
-            failed = [f"{answer} is no answer" for answer in outcome.answers if _FAILED in answer]
+            failed = [f"{answer} is no answer" for answer in outcome.answers if FAILED in answer]
             self._judged[outcome] = [*failed, *(f"{one.promise}: {one.text}" for one in check_all(dump))]
         return self._judged[outcome]
 
@@ -280,7 +298,7 @@ class Explorer:
         assert run.outcome is not None
         orders = [
             order
-            for order in itertools.permutations(range(len(self._cast)))
+            for order in itertools.permutations(self._heard_of(run.outcome))
             if all(
                 self._may_follow(run, one, other) for n, one in enumerate(order) for other in order[n + 1 :]
             )
@@ -290,10 +308,13 @@ class Explorer:
         if run.outcome not in serial:
             broken = [
                 "it comes to what no order of these verbs comes to",
-                *_differences(run.outcome, serial),
+                *differences(run.outcome, serial),
                 *broken,
             ]
         return "\n".join(broken) or None
+
+    def _heard_of(self, outcome: Outcome) -> list[int]:
+        return [number for number, answer in enumerate(outcome.answers) if answer != json.dumps(GONE)]
 
     def _may_follow(self, run: Run, one: int, other: int) -> bool:
         """Answer whether an order may have one act before the other."""
@@ -308,9 +329,12 @@ class Explorer:
         lines = [f"{self.title}: {' | '.join(act.name for act in self.acts)}"]
         for number, place in zip(run.steps, run.places, strict=True):
             lines.append(f"  {'ABC'[number]} {self.acts[number].name}: {self._told(place)}")
+        if run.killed:
+            lines.append(f"  {'ABC'[run.steps[run.died]]} dies in step {run.died + 1}")
         steps = "".join("ABC"[number] for number in run.steps)
         names = " ".join(act.name for act in self.acts)
-        lines.append(f"play it again: python -m tests.explorer {self.title} {names} --steps {steps}")
+        dies = f" --dies {run.died + 1}" if run.killed else ""
+        lines.append(f"play it again: python -m tests.explorer {self.title} {names} --steps {steps}{dies}")
         return "\n".join(lines)
 
     def _told(self, place: str) -> str:
@@ -362,78 +386,31 @@ class Explorer:
         self._stretches[chosen] = stretch
         return None
 
+    async def deaths(self) -> Finding | None:
+        """Let the first player die at each of its stops, before the others come and while they wait for it.
+
+        Whoever dies has done nothing, or, where its store asks again, all of it once.
+        """
+        whole = await self.run(())
+        first = whole.steps[0]
+        for step, (number, halt) in enumerate(zip(whole.steps, whole.halts, strict=True)):
+            if halt is None or number != first:
+                continue
+            ways = [tuple(whole.steps[: step + 1])]
+            for other in range(len(self._cast)):
+                if other != first:
+                    seen = await self.run((*whole.steps[:step], other))
+                    back = [n for n in range(step, len(seen.steps)) if seen.steps[n] == first]
+                    ways += [tuple(seen.steps[: n + 1]) for n in back[:1]]
+            for way in ways:
+                run = await self.run(way, dies=len(way) - 1)
+                says = await self.wrong(run)
+                if says is not None:
+                    return Finding(script=self.script(run), says=says)
+        return None
+
     def _did(self, run: Run, step: int) -> Footprint:
         """Answer what was touched in a step."""
         if self.acts[run.steps[step]].play is None:
             return TICK
         return self.stage.footprint_at(run.halts[step]) | self._calls[run.steps[step]]
-
-
-def _differences(outcome: Outcome, serial: list[Outcome]) -> Iterator[str]:
-    """Tell how a run differs from the nearest of the others."""
-    best: list[str] | None = None
-    for one in serial:
-        found = []
-        for number, (is_, was) in enumerate(zip(outcome.answers, one.answers, strict=True)):
-            if is_ != was:
-                found.append(f"  {'ABC'[number]} is answered {is_}\n    and not {was}")
-        mine, theirs = json.loads(outcome.rows), json.loads(one.rows)
-        for table in mine:
-            for row in mine[table]:
-                if row not in theirs[table]:
-                    found.append(f"  {table} has   {row}")
-            for row in theirs[table]:
-                if row not in mine[table]:
-                    found.append(f"  {table} lacks {row}")
-            if not found and len(mine[table]) != len(theirs[table]):
-                found.append(f"  {table} has {len(mine[table])} rows and not {len(theirs[table])}")
-        if best is None or len(found) < len(best):
-            best = found
-    yield from best or []
-
-
-_ORDER_ALONE = {
-    "audit": ("number",),
-    "queue": ("xid", "seq"),
-    "posts": ("seq",),
-    "writers": ("number",),
-}
-"""Columns that say in which order things were made, of rows that are the same whatever it was."""
-
-
-def comparable(dump: Dump) -> str:
-    """Take away what order alone decides."""
-    lanes = {
-        row["id"]: [row[name] for name in ("pool", "agent", "version", "tenant", "priority")]
-        for row in dump["lanes"]
-    }
-    queued = {(row["tenant"], row["id"], row["lane"]) for row in dump["tasks"] if row["state"] == "queued"}
-    found: dict[str, list[str]] = {}
-    for table, rows in dump.items():
-        # A lane in which nothing stands is nobody's business.
-        kept: list[str] = []
-        if table == "lanes":
-            continue
-        for row in rows:
-            # An entry that its head does not stand by is found stale by a claim.
-            if table == "queue" and (row["tenant"], row["task"], row["lane"]) not in queued:
-                continue
-            row = {name: value for name, value in row.items() if name not in _ORDER_ALONE.get(table, ())}
-            if "lane" in row:
-                row["lane"] = lanes.get(row["lane"])
-            kept.append(json.dumps(row, sort_keys=True))
-        found[table] = sorted(kept)
-    return json.dumps(found)
-
-
-_FAILED = "!! "
-
-
-def _plain(answer: Any) -> Any:
-    if is_dataclass(answer) and not isinstance(answer, type):
-        return {name: _plain(value) for name, value in asdict(answer).items()}
-    if isinstance(answer, list | tuple):
-        return [_plain(one) for one in answer]
-    if isinstance(answer, Exception):
-        return f"{_FAILED}{type(answer).__name__}: {answer}"
-    return answer

@@ -16,3 +16,20 @@ async def test_verbs_that_meet_come_to_what_some_order_comes_to(on_stage: Stage,
         explorer = Explorer(on_stage, props.scene.now, setting, [ACTS[name](props) for name in cast])
         found = await explorer.explore(switches=1)
         assert found is None, str(found)
+
+
+DYING = (
+    ("flush_record", "flush_record"),
+    ("submit", "submit_same_key"),
+    ("cancel", "flush_events"),
+)
+"""Casts whose first player dies: a flush and a submit are sent again by their stores."""
+
+
+async def test_whoever_dies_has_done_nothing_or_all_of_it_once(on_stage: Stage) -> None:
+    props = await furnished(on_stage, "running")
+    for cast in DYING:
+        explorer = Explorer(on_stage, props.scene.now, "running", [ACTS[name](props) for name in cast])
+        found = await explorer.deaths()
+        assert found is None, str(found)
+        assert explorer.runs > 10

@@ -75,11 +75,6 @@ class Load:
         """What nobody was told the end of."""
         return [one for one in self.tracked if one.ended is None]
 
-    @property
-    def submitting(self) -> bool:
-        """Whether new tasks come."""
-        return self._submitting
-
     def calm_down(self) -> None:
         """Let no new tasks come; whatever is there goes on."""
         self._submitting = False

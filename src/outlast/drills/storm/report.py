@@ -32,13 +32,12 @@ from outlast.errors import ConfigurationError
 from outlast.testing.recorder import RecorderError
 from outlast.testing.servers import ServerError
 
-__all__ = ["SECONDS", "Asked", "as_json", "drawn_seed", "markdown", "replay", "run_drill"]
+__all__ = ["Asked", "as_json", "drawn_seed", "markdown", "replay", "run_drill"]
 
 CAMPAIGN_S: Final = 30.0
 """Of storm in one campaign, at most."""
 SHIPPED_S: Final = 90.0
 """The same under the timers that are shipped, whose leases are five times as long."""
-SECONDS: Final = 60.0
 EVERY: Final = 10
 """One in so many campaigns has the timers that are shipped."""
 
