@@ -44,7 +44,7 @@ ROWS = (
     Row(engine="dbos", way="no retries", honours=False, drills=_BLIND),
     Row(engine="dbos", way="retries, looks first", honours=False, drills=_ALL),
     Row(engine="dbos", way="retries", honours=True, drills=_ASKS, named=True),
-    Row(engine="dbos", way="child workflow", honours=False, drills=_ASKS),
+    Row(engine="dbos", way="named child", honours=False, drills=_ASKS),
     Row(engine="langgraph", way="retry policy", honours=True, drills=_BLIND),
     Row(engine="langgraph", way="no policy", honours=True, drills=_BLIND),
     Row(engine="langgraph", way="retry policy", honours=False, drills=_BLIND),

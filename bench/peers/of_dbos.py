@@ -2,7 +2,7 @@
 
 Ways. ``retries``: the step may be retried, with the defaults of ``retries_allowed`` (three attempts, the
 first again after a second). ``no retries``: the default of a step. ``retries, looks first``: the step asks
-the service before it makes anything. ``child workflow``: a ticket is made by a workflow whose id is the
+the service before it makes anything. ``named child``: a ticket is made by a workflow whose id is the
 invoice, which is how DBOS makes an operation idempotent.
 
 Takeover. A process that starts with the same executor id recovers what that executor had pending. The
@@ -47,7 +47,7 @@ class OfDbos:
         def reimburse(asks: int) -> str:
             ticket = ""
             for _ in range(asks):
-                if part.way == "child workflow":
+                if part.way == "named child":
                     with SetWorkflowID(f"ticket-{part.run}"):
                         ticket = file_ticket()
                 else:

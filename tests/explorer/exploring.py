@@ -268,8 +268,11 @@ class Explorer:
             return error
 
     async def _end(self, answers: dict[int, list[Any]]) -> tuple[Outcome, Dump]:
-        """Do again what was left, those last that come round anyway, and look."""
-        for number in sorted(answers, key=lambda one: (self.acts[one].loose, one)):
+        """Do again what was left, those last that come round anyway (a sweep before the rest), and look."""
+        order = [(act.loose, act.verb != "sweep", number) for number, act in enumerate(self.acts)]
+        for _, _, number in sorted(order):
+            if number not in answers:
+                continue
             act, said = self.acts[number], answers[number][0]
             if not isinstance(said, Exception) and act.again(said):
                 await self.stage.let_run()

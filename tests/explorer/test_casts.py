@@ -18,12 +18,8 @@ async def test_verbs_that_meet_come_to_what_some_order_comes_to(on_stage: Stage,
         assert found is None, str(found)
 
 
-DYING = (
-    ("flush_record", "flush_record"),
-    ("submit", "submit_same_key"),
-    ("cancel", "flush_events"),
-)
-"""Casts whose first player dies: a flush and a submit are sent again by their stores."""
+DYING = (("flush_record", "flush_record"), ("cancel", "flush_events"))
+"""Casts whose first player dies: a flush is sent again by its store."""
 
 
 async def test_whoever_dies_has_done_nothing_or_all_of_it_once(on_stage: Stage) -> None:
