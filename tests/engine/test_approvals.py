@@ -146,6 +146,23 @@ async def test_an_expiry_is_no_rejection(house: House, recorder: Recorder) -> No
     assert await filed(recorder) == []
 
 
+async def test_a_decision_whose_time_is_over_while_a_switch_stands_is_told_then(
+    house: House, recorder: Recorder
+) -> None:
+    """A switch holds the call back; the time of what was decided passes all the same."""
+    files = register(house, recorder, lambda amount: Ask("soon", expires=2))
+    await house.app.pauses.set("all", reason="r", by="kim")
+    handle = await house.submit(files)
+    house.start()
+    await approve(house, await asked(house, handle))
+    await house.reached(handle, "approval.expired")
+    result = (await house.ended(handle)).result
+    assert (result["code"], result["reason"]) == (ApprovalExpired.code, "expired")
+    assert await filed(recorder) == []
+    assert len(await house.app.pauses.list()) == 1
+    assert await house.violations(recorder) == []
+
+
 async def test_the_decision_survives_every_process(house: House, recorder: Recorder) -> None:
     files = register(house, recorder)
     handle = await house.submit(files)

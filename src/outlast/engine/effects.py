@@ -453,6 +453,9 @@ async def _wait(run: Run, operation: Operation, held: HeldBack) -> None:
         return
     if held.wait_s is not None and held.wait_s <= 0:
         return
+    if operation.key in run.lost:
+        # Its race was lost while its gate was asked, which nothing cuts: there is nothing left to wait for.
+        return
     run.active -= 1
     due = None if held.wait_s is None else clock.monotonic() + held.wait_s
     try:

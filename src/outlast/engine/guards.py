@@ -51,7 +51,8 @@ async def held_back(run: Run, operation: Operation, refused: str, heard: int) ->
     name, _, detail = refused.partition(" ")
     operation.held += 1
     if name == "paused":
-        return HeldBack(why="paused by an operator", wait_s=None, reason="operator", since=heard)
+        left_s = _decision_left_s(run, operation)
+        return HeldBack(why="paused by an operator", wait_s=left_s, reason="operator", since=heard)
     if name == "held":
         wait_s = int(detail) / 1_000_000
         return HeldBack(why="its provider asked everybody to wait", wait_s=wait_s, reason="limit")
@@ -79,6 +80,16 @@ async def held_back(run: Run, operation: Operation, refused: str, heard: int) ->
     if rule.first and not operation.earlier_open:
         return await _answer_first(run, operation, holder)
     return await _ask_person(run, operation, holder)
+
+
+def _decision_left_s(run: Run, operation: Operation) -> float | None:
+    """Answer for how long the decision on a call still stands, None where that has no end: its time passes
+    whatever holds the call back, and its task is told then."""
+    rows = [row for (key, _), row in run.approvals.items() if key == operation.key]
+    latest = max(rows, key=lambda row: row.number, default=None)
+    if latest is None or latest.state != "approved" or latest.expires_at is None:
+        return None
+    return max(0.05, (latest.expires_at - run.host.session.database_now()) / 1_000_000)
 
 
 async def refuse(
