@@ -15,7 +15,6 @@ from outlast.cli.loading import load_app
 from outlast.cli.printing import say, say_json
 from outlast.core import ids
 from outlast.errors import ConfigurationError, OutlastError
-from outlast.server.auth import Keys
 from outlast.settings import Settings
 
 
@@ -70,6 +69,9 @@ def _code(found: list[Finding]) -> int:
 
 def _configured(target: str | None, database_url: str | None, found: list[Finding]) -> Outlast | None:
     """Read the settings and load the app; what cannot be is found."""
+    # Here, so that no other command pays for loading a web framework.
+    from outlast.server.auth import Keys
+
     try:
         url = options.choose_database(database_url)
         Keys(Settings().api_keys)

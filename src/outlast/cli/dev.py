@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Final, NoReturn
+from typing import TYPE_CHECKING, Annotated, Final, NoReturn
 
 import typer
 
@@ -21,9 +21,10 @@ from outlast.cli.stopping import stopped_by_signals
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import OutlastError
 from outlast.observability import logs
-from outlast.server.app import create_app
-from outlast.server.serving import Server
 from outlast.settings import Settings, local_secret
+
+if TYPE_CHECKING:
+    from outlast.server.serving import Server
 
 LOOK_S: Final = 0.5
 """Seconds between looks at the files."""
@@ -48,6 +49,10 @@ async def dev(
 
     Example: outlast dev app:app
     """
+    # Here, so that no other command pays for loading a web framework.
+    from outlast.server.app import create_app
+    from outlast.server.serving import Server
+
     again = os.environ.pop(AGAIN, "") == "1"
     chosen = options.choose_database(database_url)
     logs.install(level="warning")

@@ -11,8 +11,6 @@ from outlast.cli.failing import command
 from outlast.cli.loading import load_app
 from outlast.cli.stopping import stopped_by_signals
 from outlast.observability import logs
-from outlast.server.app import create_app
-from outlast.server.serving import Server
 from outlast.settings import Settings
 
 DEFAULT_PORT = 8700
@@ -36,6 +34,10 @@ async def serve(
 
     Example: OUTLAST_API_KEYS=acme:s3cret outlast serve app:app --host 0.0.0.0
     """
+    # Here, so that no other command pays for loading a web framework.
+    from outlast.server.app import create_app
+    from outlast.server.serving import Server
+
     options.choose_database(database_url)
     outlast = load_app(target)
     server = Server(create_app(outlast, Settings(), manage=False), host, port)
