@@ -128,7 +128,7 @@ FAULTS: dict[str, Fault] = {
     ),
     "deliver_looks_first": Fault(
         "a child's end is delivered without the head's lock",
-        {"deliver": instead("perform outlast.lock_heads(v_tenant, v_task);")},
+        {"deliver": instead("perform outlast.lock_heads(v_tenant || v_held_tenant, v_task || v_held_task);")},
         "running",
         ("flush_suspend", "deliver"),
     ),

@@ -312,16 +312,21 @@ class Client:
         reason: str,
         input: Mapping[str, Any] | None = None,
         version: str | None = None,
+        key: str | None = None,
     ) -> ClientTask:
         """Make a new task from a prefix of a task's journal, as ``Outlast.fork`` says.
 
-        Raises TaskNotFound, OperationNotFound, UnsettledPrefix, NotAllowed, Unavailable. Not repeated by
-        itself.
+        key: idempotency key, without characters outside ASCII; one is made where none is given, so that what
+        is sent twice because an answer was lost is one fork. Raises TaskNotFound, OperationNotFound,
+        UnsettledPrefix, IdempotencyConflict, NotAllowed, Unavailable. Atomic; idempotent by key.
         """
         given = None if input is None else dict(input)
         body = {"before": before, "reason": reason, "input": given, "version": version}
-        made = (await self._wire.ask("POST", f"{task_path(task)}/fork", body=body, again=False)).body
-        return ClientTask(self, made["id"], tenant=made["tenant"], replayed=False)
+        answer = await self._wire.ask(
+            "POST", f"{task_path(task)}/fork", body=body, headers=key_header(key), again=True
+        )
+        replayed = key is not None and answer.headers.get("idempotent-replayed") == "true"
+        return ClientTask(self, answer.body["id"], tenant=answer.body["tenant"], replayed=replayed)
 
     async def wake(self, task: str, *, reason: str) -> bool:
         """Let a task that waits for an operator try again; answers whether it waited so."""

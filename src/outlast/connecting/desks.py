@@ -353,10 +353,15 @@ class Versions:
             Rehearsal, (await self._wire.ask("POST", f"{task_path(task)}/adopt", body=body, again=True)).body
         )
 
-    async def adopt(self, task: str, *, version: str | None = None, reason: str) -> Rehearsal:
-        """Rehearse a version's code, and bind the task to it if it fits. Raises as ``rehearse`` does, and
-        VersionInUse. Compare-and-set; not repeated by itself."""
-        body = {"version": version, "reason": reason}
+    async def adopt(
+        self, task: str, *, version: str | None = None, leave_effects: bool = False, reason: str
+    ) -> Rehearsal:
+        """Rehearse a version's code, and bind the task to it if it fits.
+
+        leave_effects: bind it although there are ``effects_left``. Raises as ``rehearse`` does, and
+        VersionInUse. Compare-and-set; not repeated by itself.
+        """
+        body = {"version": version, "leave_effects": leave_effects, "reason": reason}
         answer = await self._wire.ask("POST", f"{task_path(task)}/adopt", body=body, again=False)
         return view(Rehearsal, answer.body)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import tempfile
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -92,11 +93,14 @@ async def world(postgres: str | None, folder: Path, *, by_socket: bool) -> Async
         relay, url = None, direct
         parts = urlsplit(direct)
         if postgres is not None and parts.hostname is not None:
-            # Its name has to be short: the system bounds the length of a socket's path.
-            path = folder / ".s.PGSQL.5432" if by_socket else None
+            place = None
+            if by_socket:
+                # In a folder of its own, since the system bounds the length of a socket's path.
+                place = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="outlast-")))
+            path = None if place is None else place / ".s.PGSQL.5432"
             made_relay = Proxy(parts.hostname, parts.port or 5432, path=path, label=duty_of)
             relay = await stack.enter_async_context(made_relay)
-            url = _through(direct, relay, folder if by_socket else None)
+            url = _through(direct, relay, place)
         yield World(
             folder=folder,
             keys=keys,

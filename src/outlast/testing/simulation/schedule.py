@@ -155,7 +155,8 @@ def _span(workers: int, tasks: int, agents: tuple[str, ...]) -> int:
     """How many handles the workers run in a calm schedule: where misfortunes can fall."""
     calm = _Schedule(0, workers, tasks, Faults.calm(), "fifo", agents, 0)
     calm.run()
-    return calm.ended_at
+    # What does not even end in good weather is broken wherever misfortunes fall.
+    return max(1, calm.ended_at)
 
 
 class _Schedule:
