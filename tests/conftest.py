@@ -118,8 +118,8 @@ async def _migrate(url: str) -> None:
         await store.close()
 
 
-# Folders whose tests start many processes and watch leases run out: one after the other, in one process of
-# the suite.
+# Folders whose tests start many processes and watch leases run out: those of a folder one after the other, in
+# one process of the suite.
 CROWDED = ("crashes", "drills")
 
 
@@ -130,8 +130,8 @@ KINDS = ("sqlite-file", "sqlite", "postgres")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Say which tests stay together when the suite runs in several processes: a module's or a class's, or the
-    crowded ones; and draw lots in the short form of the whole suite."""
+    """Say which tests stay together when the suite runs in several processes: a module's or a class's, or a
+    crowded folder's; and draw lots in the short form of the whole suite."""
     tests = Path(__file__).parent
     if not config.option.file_or_dir and not os.environ.get("OUTLAST_TEST_ALL"):
         kept = _drawn(items, tests)
@@ -139,7 +139,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if id(item) in kept]
     for item in items:
         folder = item.path.relative_to(tests).parts[0] if item.path.is_relative_to(tests) else ""
-        group = "crowded" if folder in CROWDED else item.nodeid.rpartition("::")[0]
+        group = folder if folder in CROWDED else item.nodeid.rpartition("::")[0]
         item.add_marker(pytest.mark.xdist_group(group))
 
 
