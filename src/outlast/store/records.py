@@ -170,6 +170,15 @@ class TaskRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A lease, as the worker that holds it knows it."""
+
+    tenant: str
+    task: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperationRow:
     """One operation as it stands on disk.
 

@@ -76,6 +76,7 @@ from outlast.store.records import (
     ClaimRequest,
     Evidence,
     Flushed,
+    Held,
     InboxRow,
     Loaded,
     OperationRow,
@@ -290,7 +291,7 @@ class NodeStore:
         return await self._carry("claim", lambda store: store.claim(request, now=now))
 
     async def reconcile(
-        self, session: str, held: Sequence[TaskRef], *, fence: int = 0, now: int | None = None
+        self, session: str, held: Sequence[Held], fence: int, *, now: int | None = None
     ) -> list[TaskRef]:
         return await self._carry(
             "reconcile", lambda store: store.reconcile(session, held, fence=fence, now=now)
