@@ -34,7 +34,6 @@ from outlast.store.records import (
     Submission,
     SweepRequest,
     TakeTurn,
-    TaskRef,
     TaskWrites,
 )
 from outlast.testing.store_suite.scene import HOUR, SECOND

@@ -27,7 +27,7 @@ from collections.abc import Callable
 from typing import Any
 
 from outlast import probes
-from outlast.core import canonical, values
+from outlast.core import values
 from outlast.core.approval import (
     MAX_SHOWN_BYTES,
     Answer,
@@ -38,7 +38,7 @@ from outlast.core.approval import (
     read_answer,
 )
 from outlast.engine import guards
-from outlast.engine.operation import HeldBack, Operation, business_key
+from outlast.engine.operation import HeldBack, Operation
 from outlast.engine.registry import PolicyCall
 from outlast.engine.run import Outpaced, Run
 from outlast.engine.signature import Signature
@@ -142,14 +142,10 @@ def _about_this(operation: Operation, row: ApprovalRow) -> bool:
 
 def _apply_edit(operation: Operation, row: ApprovalRow | None) -> None:
     """Take over the arguments that an approver changed, and say what exactly is to be decided on."""
-    tool = operation.tool
-    if row is not None and row.edited and row.arguments is not None and not operation.replanned:
-        operation.plain = values.decode(row.arguments)
-        operation.arguments = tool.signature.check(operation.plain)
-        operation.text = row.arguments
-        operation.business = business_key(tool, operation.plain)
-    sent = canonical.fingerprint(operation.kind, tool.name, operation.plain)
-    operation.decision = canonical.decision_digest(sent, tool.version, operation.target)
+    # What was sent once goes as it went.
+    if row is not None and row.edited and not operation.replanned and operation.attempt == 0:
+        operation.carry(row.arguments)
+    operation.fix()
 
 
 def _rules(rules: Rules) -> tuple[StandingRule, ...]:

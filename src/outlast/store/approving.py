@@ -91,7 +91,7 @@ class Decided:
     ``repeated``: this person's word stands already, and it is the very same (an edit: the fingerprint that it
     led to). ``conflict``: it was decided, withdrawn or used before. ``expired``: its time is over (and it is
     recorded as expired). ``fingerprint``: it asks about something else than was seen. ``forbidden``: this
-    person may not decide it (``detail`` says why).
+    person may not decide it, or an edit would change what was sent before (``detail`` says why).
     """
 
     kind: Literal[

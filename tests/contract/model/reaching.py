@@ -177,6 +177,8 @@ class Reaching(Kept):
             return "forbidden"
         if question.fingerprint != one.fingerprint:
             return "fingerprint"
+        if edit is not None and task.operations[ask.key].attempt > 0:
+            return "forbidden"
         if edit is not None:
             question.fingerprint, question.votes = edit, 0
         if one.verdict == "approve":
