@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from tests.engine.house import House
+from tests.engine.house import PATIENCE_S, House
 
 from outlast import Allow, Ask, Deny, Found, PolicyCall, TaskContext, ToolCall
 from outlast.app import TaskHandle
@@ -23,6 +23,7 @@ from outlast.errors import (
     NotAllowed,
     OperationError,
 )
+from outlast.store.approving import ApprovalRow
 from outlast.testing.recorder import Call, Recorder, Rule
 from outlast.views import ApprovalView
 
@@ -266,6 +267,64 @@ async def test_an_edited_call_is_sent_again_as_it_was_sent(house: House, recorde
     assert (await house.ended(handle)).result == "100.00"
     assert [call.body["amount"] for call in await filed(recorder)] == ["100.00", "100.00"]
     assert await house.violations(recorder) == []
+
+
+async def test_who_wants_it_sent_again_has_people_asked_again(house: House, recorder: Recorder) -> None:
+    """One person said no to a resend; another, who settles it, wants it all the same."""
+    files = register(house, recorder, effect="manual")
+    await recorder.plan(Rule.reset_before_acting())
+    handle = await house.submit(files)
+    house.start()
+    await approve(house, await asked(house, handle))
+    key = f"{handle.id}:file#1"
+    for number in (2, 3):
+        await house.waits(handle, "reconciliation")
+        settled = {"reason": "it never came", "by": "kim", "forced": True}
+        await house.app.operations.settle(key, "send_again", **settled)
+        again = await asked(house, handle)
+        assert again.id == f"{key}~{number}"
+        if number == 2:
+            said = {"fingerprint": again.fingerprint, "by": "boss", "reason": "not twice"}
+            await house.app.approvals.decide(again.id, "reject", **said)
+    assert len(await filed(recorder)) == 1
+    await approve(house, again)
+    assert (await house.ended(handle)).result == "118.50"
+    states = [one.state for one in await house.app.approvals.list(task=handle.id, state=None)]
+    assert states == ["used", "rejected", "used"]
+    assert await house.violations(recorder) == []
+
+
+async def test_a_decision_that_is_heard_before_there_is_a_wait_for_it_is_not_slept_through(
+    house: House, recorder: Recorder
+) -> None:
+    """What the store says of the question comes late, when the decision has been heard already."""
+    files = register(house, recorder)
+    read, asks, heard = house.store.read_approvals, asyncio.Event(), asyncio.Event()
+    reads = 0
+
+    async def read_late(tenant: str, task: str) -> list[ApprovalRow]:
+        nonlocal reads
+        reads += 1
+        rows = await read(tenant, task)
+        if reads > 1:
+            heard.set()
+            return rows
+        asks.set()
+        async with asyncio.timeout(PATIENCE_S):
+            await heard.wait()
+        # The reader of the news has gone on from what it read.
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return await read(tenant, task)
+
+    handle = await house.submit(files)
+    house.store.read_approvals = read_late  # type: ignore[method-assign]
+    house.start(linger_s=60.0)
+    async with asyncio.timeout(PATIENCE_S):
+        await asks.wait()
+    (approval,) = await house.app.approvals.list(task=handle.id)
+    await approve(house, approval)
+    assert (await house.ended(handle)).result == "118.50"
 
 
 async def test_a_fork_goes_on_with_what_an_approver_had_sent(house: House, recorder: Recorder) -> None:

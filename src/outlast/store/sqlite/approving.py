@@ -151,7 +151,7 @@ def use(tx: Transaction, head: Head, entry: CommitIntent, number: int) -> None:
 
 
 def spend(tx: Transaction, operation: tuple[str, str, str]) -> None:
-    """Let what an operation used cover no further send, since a person has settled it."""
+    """Let what was decided of an operation say nothing of a further send, since a person has settled it."""
     tx.run("spend_approvals", operation)
 
 
