@@ -15,8 +15,8 @@ Failure by failure: policy, rules or target cannot be had: nothing runs, the tas
 tries again. Killed before the question is on disk: it is asked afresh under the same id. Killed while people
 think: the question stands; after the restart the same call finds it by its number. Arguments, tool version,
 target or policy changed meanwhile: the old question is withdrawn, its decision stays unused, and a new one is
-asked. Nobody decides in time: expired, which is not a no, and final as a no is. A person settles an unknown as
-to be sent again: people are asked again, whatever they said before.
+asked. Nobody decides in time: expired, which is not a no, and final as a no is. A person settles an unknown
+as to be sent again: people are asked again, whatever they said before.
 
 Not covered: what a policy function itself does to the outside.
 """
