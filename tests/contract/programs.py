@@ -21,6 +21,7 @@ from outlast.store.records import (
     EndAttempt,
     Entry,
     Evidence,
+    Held,
     Note,
     OperationRow,
     RecordOutcome,
@@ -204,7 +205,7 @@ class Program:
         )
         # All there is: whose turn comes first is the one thing about which stores may differ.
         request = ClaimRequest(
-            session=session, pools=("pool-x",), serves=serves, limit=500, fence=self.dice.choice([0, 0, 1])
+            session=session, pools=("pool-x",), serves=serves, limit=500, fence=self.dice.choice([3, 3, 2])
         )
         reply = await self.on_both(
             f"claim {session} {serves}", lambda s: s.claim(request, now=self.scene.now)
@@ -361,8 +362,10 @@ class Program:
 
     async def reconcile(self) -> None:
         session = self.dice.choice([*self.sessions, "ses_none"])
-        held = [TaskRef(tenant=c.tenant, task=c.task) for c in self.claims if self.dice.random() < 0.7]
-        fence = self.dice.choice([0, 0, 1])
+        held = [
+            Held(tenant=c.tenant, task=c.task, epoch=c.epoch) for c in self.claims if self.dice.random() < 0.7
+        ]
+        fence = self.dice.choice([1, 2, 3])
         await self.on_both(
             f"reconcile {session}",
             lambda store: store.reconcile(session, held, fence=fence, now=self.scene.now),

@@ -7,9 +7,9 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from tests.engine.house import House
+from tests.engine.house import PATIENCE_S, House
 
-from outlast import Allow, Ask, Deny, PolicyCall, TaskContext, ToolCall
+from outlast import Allow, Ask, Deny, Found, PolicyCall, TaskContext, ToolCall
 from outlast.app import TaskHandle
 from outlast.engine import approvals
 from outlast.errors import (
@@ -23,7 +23,8 @@ from outlast.errors import (
     NotAllowed,
     OperationError,
 )
-from outlast.testing.recorder import Call, Recorder
+from outlast.store.approving import ApprovalRow
+from outlast.testing.recorder import Call, Recorder, Rule
 from outlast.views import ApprovalView
 
 LIMIT = Decimal(80)
@@ -259,6 +260,130 @@ async def test_a_changed_call_asks_again_and_the_old_decision_stays_unused(
     states = [one.state for one in await house.app.approvals.list(task=handle.id, state=None)]
     assert states == ["withdrawn", "used"]
     assert [call.body["amount"] for call in await filed(recorder)] == ["180"]
+    assert await house.violations(recorder) == []
+
+
+EDIT = {"invoice": "INV-102", "amount": "100.00"}
+
+
+async def test_an_edited_call_is_sent_again_as_it_was_sent(house: House, recorder: Recorder) -> None:
+    """A person lets it be sent again, which takes another decision; what was sent is not changed by it."""
+    files = register(house, recorder, effect="manual")
+    await recorder.plan(Rule.reset_before_acting())
+    handle = await house.submit(files)
+    house.start()
+    await approve(house, await asked(house, handle), arguments=EDIT)
+    await house.waits(handle, "reconciliation")
+    key = f"{handle.id}:file#1"
+    await house.app.operations.settle(key, "send_again", reason="it never came", by="kim", forced=True)
+    again = await asked(house, handle)
+    assert (again.id, again.shown["arguments"]["amount"]) == (f"{key}~2", "100.00")
+    with pytest.raises(NotAllowed, match="it was sent before"):
+        await approve(house, again, arguments={**EDIT, "amount": "90.00"})
+    await approve(house, again)
+    assert (await house.ended(handle)).result == "100.00"
+    assert [call.body["amount"] for call in await filed(recorder)] == ["100.00", "100.00"]
+    assert await house.violations(recorder) == []
+
+
+async def test_who_wants_it_sent_again_has_people_asked_again(house: House, recorder: Recorder) -> None:
+    """One person said no to a resend; another, who settles it, wants it all the same."""
+    files = register(house, recorder, effect="manual")
+    await recorder.plan(Rule.reset_before_acting())
+    handle = await house.submit(files)
+    house.start()
+    await approve(house, await asked(house, handle))
+    key = f"{handle.id}:file#1"
+    for number in (2, 3):
+        await house.waits(handle, "reconciliation")
+        settled = {"reason": "it never came", "by": "kim", "forced": True}
+        await house.app.operations.settle(key, "send_again", **settled)
+        again = await asked(house, handle)
+        assert again.id == f"{key}~{number}"
+        if number == 2:
+            said = {"fingerprint": again.fingerprint, "by": "boss", "reason": "not twice"}
+            await house.app.approvals.decide(again.id, "reject", **said)
+    assert len(await filed(recorder)) == 1
+    await approve(house, again)
+    assert (await house.ended(handle)).result == "118.50"
+    states = [one.state for one in await house.app.approvals.list(task=handle.id, state=None)]
+    assert states == ["used", "rejected", "used"]
+    assert await house.violations(recorder) == []
+
+
+async def test_a_decision_that_is_heard_before_there_is_a_wait_for_it_is_not_slept_through(
+    house: House, recorder: Recorder
+) -> None:
+    """What the store says of the question comes late, when the decision has been heard already."""
+    files = register(house, recorder)
+    read, asks, heard = house.store.read_approvals, asyncio.Event(), asyncio.Event()
+    reads = 0
+
+    async def read_late(tenant: str, task: str) -> list[ApprovalRow]:
+        nonlocal reads
+        reads += 1
+        rows = await read(tenant, task)
+        if reads > 1:
+            heard.set()
+            return rows
+        asks.set()
+        async with asyncio.timeout(PATIENCE_S):
+            await heard.wait()
+        # The reader of the news has gone on from what it read.
+        for _ in range(10):
+            await asyncio.sleep(0)
+        return await read(tenant, task)
+
+    handle = await house.submit(files)
+    house.store.read_approvals = read_late  # type: ignore[method-assign]
+    house.start(linger_s=60.0)
+    async with asyncio.timeout(PATIENCE_S):
+        await asks.wait()
+    (approval,) = await house.app.approvals.list(task=handle.id)
+    await approve(house, approval)
+    assert (await house.ended(handle)).result == "118.50"
+
+
+async def test_a_fork_goes_on_with_what_an_approver_had_sent(house: House, recorder: Recorder) -> None:
+    """It asks people anew, about the very call that its key has carried."""
+    files = register(house, recorder)
+    handle = await house.submit(files)
+    house.start()
+    await approve(house, await asked(house, handle), arguments=EDIT)
+    await house.ended(handle)
+    fork = await house.app.fork(handle.id, before="file#1", reason="another way", by="kim")
+    question = await asked(house, fork)
+    assert question.shown["arguments"] == EDIT
+    with pytest.raises(NotAllowed, match="it was sent before"):
+        await approve(house, question, arguments={**EDIT, "amount": "90.00"})
+    # Nor does the worker that comes next see the agent's own arguments.
+    await house.stop()
+    house.start()
+    await approve(house, question)
+    assert (await house.ended(fork)).result == "100.00"
+    sent = [(call.key, call.body["amount"]) for call in await filed(recorder)]
+    assert sent == [(f"{handle.id}:file#1", "100.00")] * 2
+    assert await house.violations(recorder) == []
+
+
+async def test_an_edited_call_is_found_as_it_was_sent(house: House, recorder: Recorder) -> None:
+    """The other side tells what it was asked for: that is the approver's call, and not the agent's."""
+
+    async def find(call: ToolCall) -> Any:
+        reply = await call.http.get(
+            f"{recorder.url}/tickets", params={"idempotency_key": call.idempotency_key}, changes=False
+        )
+        (ticket,) = reply.json()
+        made_with = {name: ticket[name] for name in ("invoice", "amount")}
+        return Found(ticket, arguments=made_with)
+
+    files = register(house, recorder, effect="keyed", key_window="24h", find=find)
+    await recorder.plan(Rule.act_then_reset())
+    handle = await house.submit(files)
+    house.start()
+    await approve(house, await asked(house, handle), arguments=EDIT)
+    assert (await house.ended(handle)).result == "100.00"
+    assert len(await filed(recorder)) == 1
     assert await house.violations(recorder) == []
 
 

@@ -12,7 +12,8 @@ from outlast import ChildCancelled, ChildFailed, Outlast, TaskContext
 from outlast.engine.children import child_id
 from outlast.errors import AgentNotFound, InvalidInput, StoreUnavailable, WaitTimeout
 from outlast.store.posting import Delivered
-from outlast.store.records import Submission, Submitted, TaskRef
+from outlast.store.records import Submission, Submitted, SweepRequest, TaskRef
+from outlast.testing.store_suite.scene import HOUR
 
 
 def research(app: Outlast) -> Any:
@@ -212,8 +213,8 @@ async def test_a_parent_that_lost_its_lease_has_no_child_accepted(house: House) 
 
     async def after_a_sweep(batch: list[Submission], **options: Any) -> list[Submitted]:
         if any(one.parent for one in batch) and not taken:
-            for session in (await house.store.dump())["sessions"]:
-                taken.extend(await house.store.reconcile(session["id"], []))
+            at = (await house.store.health()).now
+            taken.extend((await house.store.sweep(SweepRequest(), now=at + HOUR)).lost)
             answers = await submit(batch, **options)
             assert [one.kind for one in answers] == ["stale"]
             return answers

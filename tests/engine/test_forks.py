@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.engine.house import House
+from tests.engine.house import PATIENCE_S, House
 
 from outlast import Outlast, TaskContext, ToolCall, Uncertain
 from outlast.core.retry import Backoff
@@ -17,6 +17,8 @@ from outlast.errors import (
     TaskNotFound,
     UnsettledPrefix,
 )
+from outlast.store.records import OperationRow
+from outlast.store.rows import OperationFilter
 from outlast.testing.recorder import Recorder, Rule
 
 QUICK = Backoff(base_s=0.02, max_s=0.1, jitter_s=0, attempts=3)
@@ -291,6 +293,45 @@ async def test_a_call_that_is_lost_meanwhile_is_settled_for_both(house: House, r
     first, second = await asyncio.gather(house.ended(handle), house.ended(fork))
     assert first.result == second.result
     assert len(await recorder.tickets()) == 1
+    assert await house.violations(recorder) == []
+
+
+async def test_a_race_that_is_lost_while_a_call_is_taken_over_leaves_it_as_it_is(
+    house: House, recorder: Recorder
+) -> None:
+    """It was made, by the task that was forked: that it lost a race is no end of it."""
+
+    @house.app.tool(effect="manual")
+    async def create(call: ToolCall) -> str:
+        ticket = {"invoice": "INV-102", "amount": "1"}
+        return str((await call.http.post(f"{recorder.url}/tickets", json=ticket)).json()["id"])
+
+    @house.app.agent
+    async def races(task: TaskContext) -> Any:
+        return await task.first(task.call(create, key="create"), task.wait("withdrawn"))
+
+    view = await house.run(races)
+    look, looks, goes_on = house.store.list_operations, asyncio.Event(), asyncio.Event()
+
+    async def look_late(query: OperationFilter) -> list[OperationRow]:
+        rows = await look(query)
+        if query.key == "create" and any(row.state == "unknown" for row in rows):
+            looks.set()
+            await goes_on.wait()
+        return rows
+
+    house.store.list_operations = look_late  # type: ignore[method-assign]
+    fork = await forked(house, view.id, "create")
+    async with asyncio.timeout(PATIENCE_S):
+        await looks.wait()
+    await fork.signal("withdrawn", 1)
+    ended = await house.ended(fork)
+    goes_on.set()
+    assert ended.result == [1, 1]
+    made = (await house.operations(ended))["create"]
+    assert (made.state, made.attempt) == ("unknown", 1)
+    told = [event for event in await house.events(fork) if event.data.get("operation") == "create"]
+    assert [event.kind for event in told] == ["operation.unknown"]
     assert await house.violations(recorder) == []
 
 

@@ -24,6 +24,7 @@ from outlast.store.records import (
     Entry,
     Evidence,
     ExpireApproval,
+    Held,
     Note,
     Parent,
     RecordOperation,
@@ -33,7 +34,6 @@ from outlast.store.records import (
     Submission,
     SweepRequest,
     TakeTurn,
-    TaskRef,
     TaskWrites,
 )
 from outlast.testing.store_suite.scene import HOUR, SECOND
@@ -105,7 +105,8 @@ def _claim_by_its_worker(props: Props) -> Any:
 
 @acts("reconcile")
 def _reconcile(props: Props) -> Any:
-    return props.session, [TaskRef(tenant=props.parent.tenant, task=props.parent.task)]
+    known = props.parent
+    return props.session, [Held(tenant=known.tenant, task=known.task, epoch=known.epoch)], 1
 
 
 @acts("sweep", **SKIPS)

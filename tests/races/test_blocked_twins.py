@@ -26,6 +26,7 @@ from outlast.store.records import (
     EndAttempt,
     Entry,
     Evidence,
+    Held,
     RecordOperation,
     Serves,
     SessionRenewal,
@@ -1003,8 +1004,8 @@ async def _(place: Place) -> None:
     record = await scene.submit()
     async with rival(place.url) as other:
         await claim_within(other, scene, session, record)
-        held = [TaskRef(tenant=known.tenant, task=known.task)]
-        twin = start(scene.store.reconcile(session, held, now=scene.now))
+        held = [Held(tenant=known.tenant, task=known.task, epoch=known.epoch)]
+        twin = start(scene.store.reconcile(session, held, fence=1, now=scene.now))
         assert await other.see_blocked(twin)
         await other.commit()
         assert await ended(twin) == [TaskRef(tenant=record.tenant, task=record.task)]
@@ -1036,7 +1037,7 @@ async def _(place: Place) -> None:
     record = await scene.submit()
     async with rival(place.url) as other:
         await claim_within(other, scene, session, record)
-        twin = start(scene.store.reconcile(session, [], now=scene.now))
+        twin = start(scene.store.reconcile(session, [], fence=1, now=scene.now))
         assert await other.see_blocked(twin)
         await other.rollback()
         assert await ended(twin) == []

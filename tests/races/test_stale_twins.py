@@ -158,7 +158,7 @@ async def _a_look_through_the_leases_of_a_swept_session(scene: Scene) -> None:
     scene.pass_time(61 * SECOND)
     await scene.sweep()
     await scene.claim_task(claimed)
-    answer = await nothing_changes(scene, lambda: scene.store.reconcile(session, [], now=scene.now))
+    answer = await nothing_changes(scene, lambda: scene.store.reconcile(session, [], fence=1, now=scene.now))
     assert answer == []
 
 

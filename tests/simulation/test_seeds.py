@@ -16,6 +16,18 @@ from outlast.testing.simulation import run_schedule, varied
     [
         82,  # a fork had what was cut in a race, and not who was first: racing again, it failed of that
         236,  # the same, with another task beside it
+        3,  # a fork was carried out when the workers had gone: the world did not wait for it
+        133,  # a child's end was posted as the workers went: nor for that
+        297,  # a race was lost while a fork took a call over, which was told as failed although it stands
+        454,  # a fork failed of what a person had found of its call, and the judge did not know
+        469,  # a worker looked for what it does not know of, too late, and gave back what was claimed since
+        547,  # the other task tried again what had failed when it was forked, the judge took it as repeated
+        702,  # a no to a resend stood for ever, although a person wanted it sent again
+        748,  # the same as 454, with a business key
+        753,  # approvers changed a call twice, and both went under one key
+        1050,  # a decision was heard before there was a wait for it, and slept through
+        1137,  # the same as 3, with other tasks
+        1345,  # the same as 753, by way of a fork
     ],
 )
 def test_what_was_found_once_is_not_found_again(seed: int) -> None:

@@ -15,7 +15,8 @@ Failure by failure: policy, rules or target cannot be had: nothing runs, the tas
 tries again. Killed before the question is on disk: it is asked afresh under the same id. Killed while people
 think: the question stands; after the restart the same call finds it by its number. Arguments, tool version,
 target or policy changed meanwhile: the old question is withdrawn, its decision stays unused, and a new one is
-asked. Nobody decides in time: expired, which is not a no, and final as a no is.
+asked. Nobody decides in time: expired, which is not a no, and final as a no is. A person settles an unknown
+as to be sent again: people are asked again, whatever they said before.
 
 Not covered: what a policy function itself does to the outside.
 """
@@ -24,10 +25,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from outlast import probes
-from outlast.core import canonical, values
+from outlast.core import values
 from outlast.core.approval import (
     MAX_SHOWN_BYTES,
     Answer,
@@ -38,7 +40,7 @@ from outlast.core.approval import (
     read_answer,
 )
 from outlast.engine import guards
-from outlast.engine.operation import HeldBack, Operation, business_key
+from outlast.engine.operation import HeldBack, Operation
 from outlast.engine.registry import PolicyCall
 from outlast.engine.run import Outpaced, Run
 from outlast.engine.signature import Signature
@@ -64,6 +66,8 @@ async def consent(run: Run, operation: Operation) -> Consent | HeldBack | None:
     tool = operation.tool
     if tool.policy is None and tool.target is None and not operation.ruled:
         return None
+    # Before anything is looked at: what is decided meanwhile may be heard before there is a wait for it.
+    heard = run.facts
     try:
         await _read_target(operation)
         rules = await run.host.insist(lambda: run.host.store.read_rules(run.tenant, tool.name))
@@ -95,7 +99,8 @@ async def consent(run: Run, operation: Operation) -> Consent | HeldBack | None:
             policy=under.policy, rules=under.rules, approval=latest.number, fingerprint=operation.decision
         )
     assert judged.ask is not None
-    return await _question(run, operation, judged.ask, latest)
+    held = await _question(run, operation, judged.ask, latest)
+    return replace(held, since=heard) if held.reason == "approval" else held
 
 
 def _close(run: Run, operation: Operation, latest: ApprovalRow | None) -> None:
@@ -127,7 +132,7 @@ def _decided(operation: Operation, row: ApprovalRow | None, now: int) -> Any:
     """Answer what a person said of exactly this call, None where nobody did or it does not stand any more."""
     if row is None or not _about_this(operation, row):
         return None
-    if row.state == "rejected":
+    if row.state == "rejected" and not row.spent:
         return "rejected"
     if row.expires_at is not None and row.expires_at <= now:
         return None
@@ -142,14 +147,10 @@ def _about_this(operation: Operation, row: ApprovalRow) -> bool:
 
 def _apply_edit(operation: Operation, row: ApprovalRow | None) -> None:
     """Take over the arguments that an approver changed, and say what exactly is to be decided on."""
-    tool = operation.tool
-    if row is not None and row.edited and row.arguments is not None and not operation.replanned:
-        operation.plain = values.decode(row.arguments)
-        operation.arguments = tool.signature.check(operation.plain)
-        operation.text = row.arguments
-        operation.business = business_key(tool, operation.plain)
-    sent = canonical.fingerprint(operation.kind, tool.name, operation.plain)
-    operation.decision = canonical.decision_digest(sent, tool.version, operation.target)
+    # What was sent once goes as it went.
+    if row is not None and row.edited and not operation.replanned and operation.attempt == 0:
+        operation.carry(row.arguments)
+    operation.fix()
 
 
 def _rules(rules: Rules) -> tuple[StandingRule, ...]:
@@ -230,7 +231,7 @@ async def _question(run: Run, operation: Operation, ask: Ask, latest: ApprovalRo
     if latest is not None and _about_this(operation, latest):
         now = run.host.session.database_now()
         over = latest.expires_at is not None and latest.expires_at <= now
-        if latest.state == "expired":
+        if latest.state == "expired" and not latest.spent:
             return await _expired(run, operation)
         if latest.state in ("pending", "approved"):
             if not over:

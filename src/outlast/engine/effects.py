@@ -120,7 +120,7 @@ def _prepared(
         issued.state == "failed" or (issued.kind, issued.name, issued.request) != (kind, tool.name, request)
     ):
         issued = None
-    return Operation(
+    operation = Operation(
         key=key,
         position=row.position if row is not None else run.next_position(),
         tool=tool,
@@ -144,6 +144,9 @@ def _prepared(
         counted=row is not None,
         usage=usage_of(row),
     )
+    if row is not None and row.attempt > 0:
+        operation.carry(row.arguments)
+    return operation
 
 
 def begin(run: Run, operation: Operation, work: Callable[[], Awaitable[Any]]) -> None:

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 from outlast import clock
 from outlast.core import canonical, values
-from outlast.core.operation import OperationKind
 from outlast.core.settle import Answer, Asked
 from outlast.engine.registry import ToolSpec
 from outlast.errors import InvalidRequest, NotSent
@@ -64,35 +63,30 @@ class Inquiries:
         tool: ToolSpec,
         query: Callable[[], ToolCall],
         arguments: dict[str, Any],
-        request: str,
-        kind: OperationKind = "tool",
     ) -> Finding:
         """Ask a tool's other side once, when it is its turn.
 
-        query: makes the context of the call, then. arguments: the operation's, typed; ``find`` gets those
-        that it has parameters for. request: the operation's fingerprint; kind: part of it. Never raises what
-        ``find`` raises.
+        query: makes the context of the call, then. arguments: those that were sent, typed; ``find`` gets
+        those that it has parameters for. Never raises what ``find`` raises.
         """
         async with self._gates.setdefault(tool.provider, asyncio.Semaphore(AT_ONCE)):
             wait_s = self._not_before.get(tool.provider, 0.0) - clock.monotonic()
             if wait_s > 0:
                 return Finding(answer="no_evidence", detail="it wants to be left alone", wait_s=wait_s)
-            found = await _ask(tool, query(), arguments, request, kind)
+            found = await _ask(tool, query(), arguments)
             if found.wait_s is not None:
                 self._not_before[tool.provider] = clock.monotonic() + found.wait_s
             return found
 
 
-async def _ask(
-    tool: ToolSpec, query: ToolCall, arguments: dict[str, Any], request: str, kind: OperationKind
-) -> Finding:
+async def _ask(tool: ToolSpec, query: ToolCall, arguments: dict[str, Any]) -> Finding:
     if tool.find is None or tool.find_signature is None:
         raise ValueError(f"tool {tool.name} has no find")
     given = {name: value for name, value in arguments.items() if name in tool.find_signature.names}
     try:
         async with asyncio.timeout(min(FIND_TIMEOUT_S, tool.timeout_us / 1_000_000)):
             answer = await tool.find(query, **given)
-        return _read(tool, answer, request, kind)
+        return _read(tool, answer, arguments)
     except InvalidRequest as error:
         return Finding(answer="no_evidence", detail=f"the answer is of no use: {error}"[:MAX_DETAIL])
     except NotSent as error:
@@ -104,7 +98,7 @@ async def _ask(
         return Finding(answer="no_evidence", detail=type(error).__name__)
 
 
-def _read(tool: ToolSpec, answer: Any, request: str, kind: OperationKind) -> Finding:
+def _read(tool: ToolSpec, answer: Any, arguments: dict[str, Any]) -> Finding:
     candidates = answer if isinstance(answer, list) else [] if answer is None else [answer]
     if not candidates:
         return Finding(answer="absent")
@@ -115,7 +109,7 @@ def _read(tool: ToolSpec, answer: Any, request: str, kind: OperationKind) -> Fin
     values.encode(plain, what="the result that find answered")
     if found.arguments is not None:
         made_with = tool.signature.plain(tool.signature.check(found.arguments))
-        if canonical.fingerprint(kind, tool.name, made_with) != request:
+        if canonical.digest(made_with) != canonical.digest(tool.signature.plain(arguments)):
             return Finding(answer="different", result=plain, detail="made with other arguments")
     return Finding(answer="found", result=plain)
 

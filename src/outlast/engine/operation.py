@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from outlast.core import canonical, values
 from outlast.core.budget import NOTHING, Usage
 from outlast.core.operation import OperationKind
 from outlast.engine.registry import ToolSpec
@@ -63,6 +64,26 @@ class Operation:
     def undoes(self) -> bool:
         """Whether it undoes another operation."""
         return self.kind == "compensation"
+
+    def carry(self, text: str | None) -> None:
+        """Take over the arguments that are sent in place of the agent's: those that an approver has decided
+        on, or those that were sent before, since a key that has carried one request carries no other.
+
+        text: plain, as JSON; None where none are on record. Raises InvalidInput where the tool takes no such
+        arguments any more.
+        """
+        if text is None or text == self.text:
+            return
+        self.plain = values.decode(text)
+        self.arguments = self.tool.signature.check(self.plain)
+        self.text = text
+        self.business = business_key(self.tool, self.plain)
+        self.fix()
+
+    def fix(self) -> None:
+        """Say what exactly is to be decided on: what will be sent, of which version, about what."""
+        sent = canonical.fingerprint(self.kind, self.tool.name, self.plain)
+        self.decision = canonical.decision_digest(sent, self.tool.version, self.target)
 
 
 def business_key(tool: ToolSpec, plain: dict[str, Any]) -> BusinessKey | None:

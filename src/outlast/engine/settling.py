@@ -176,7 +176,7 @@ async def _ask(
         )
 
     asked_at = run.host.session.database_now()
-    found = await run.host.inquiries.ask(tool, query, operation.arguments, operation.request, operation.kind)
+    found = await run.host.inquiries.ask(tool, query, operation.arguments)
     probes.reach("settle.after_find")
     run.append(
         Note(
@@ -330,10 +330,11 @@ async def until_asked(run: Run, operation: Operation) -> None:
 
 async def take_over(run: Run, operation: Operation) -> None:
     """Take a call over that the task which this one was forked from has made: unknown, under the key that was
-    sent, until evidence says what it has done. Raises LeaseLost, Outpaced."""
+    sent and as it was sent, until evidence says what it has done. Raises LeaseLost, Outpaced."""
     key, name, issued = operation.key, operation.tool.name, operation.issued
     assert issued is not None
-    operation.issued = None
+    # At once: a race that is lost from here on finds a call that was made.
+    operation.issued, operation.state = None, "unknown"
     said = {"operation": key, "kind": operation.kind, "name": name, "attempt": issued.attempt}
     reason = "made by the task that this one was forked from"
     await run.commit(
@@ -346,10 +347,11 @@ async def take_over(run: Run, operation: Operation) -> None:
     if not rows or rows[0].state != "unknown":
         raise Outpaced(f"operation {key} was settled by somebody else")
     row = rows[0]
-    operation.state, operation.epoch = "unknown", row.epoch
+    operation.epoch = row.epoch
     operation.attempt, operation.turn = row.attempt, row.turn
     operation.first_intent_at, operation.deadline_at = row.first_intent_at, row.deadline_at
     operation.idempotency_key = row.idempotency_key or operation.idempotency_key
+    operation.carry(row.arguments)
 
 
 async def never_sent(run: Run, operation: Operation, reason: str) -> None:

@@ -44,9 +44,9 @@ from outlast.store.records import (
     Claimed,
     ClaimRequest,
     Evidence,
+    Held,
     Loaded,
     Serves,
-    TaskRef,
 )
 from outlast.tools.http import make_client
 
@@ -293,7 +293,7 @@ class Worker:
             try:
                 if in_doubt:
                     fence += 1
-                    held = [TaskRef(tenant=run.tenant, task=run.task) for run in self.runs]
+                    held = [Held(tenant=run.tenant, task=run.task, epoch=run.epoch) for run in self.runs]
                     await self.store.reconcile(self.session.id, held, fence=fence)
                 in_doubt = True
                 request = ClaimRequest(

@@ -26,8 +26,8 @@ class ApprovalRow:
     None until then. edited: whether an approver changed the arguments; ``arguments`` then holds them (JSON
     text of the tool's arguments, else None). answer: JSON text, of a question: the one that was agreed to
     last; one that is answered stays ``approved`` for good. votes: people who have agreed since an edit or
-    another answer last changed what they agree to. spent: it no longer covers a resend, since a person
-    settled its operation.
+    another answer last changed what they agree to. spent: it says nothing of a resend any more, neither for
+    nor against it, since a person settled its operation.
     """
 
     tenant: str
@@ -91,7 +91,7 @@ class Decided:
     ``repeated``: this person's word stands already, and it is the very same (an edit: the fingerprint that it
     led to). ``conflict``: it was decided, withdrawn or used before. ``expired``: its time is over (and it is
     recorded as expired). ``fingerprint``: it asks about something else than was seen. ``forbidden``: this
-    person may not decide it (``detail`` says why).
+    person may not decide it, or an edit would change what was sent before (``detail`` says why).
     """
 
     kind: Literal[

@@ -62,6 +62,7 @@ from outlast.store.records import (
     ClaimRequest,
     Evidence,
     Flushed,
+    Held,
     InboxRow,
     Loaded,
     OperationRow,
@@ -193,14 +194,16 @@ class Store(Protocol):
         ...
 
     async def reconcile(
-        self, session: str, held: Sequence[TaskRef], *, fence: int = 0, now: int | None = None
+        self, session: str, held: Sequence[Held], fence: int, *, now: int | None = None
     ) -> list[TaskRef]:
         """Give back every lease of a session that its worker does not know of; answer those tasks.
 
         After a claim whose answer was lost. Waits for a claim of the session that is still about to commit,
         then raises the epochs of the leases that are not in ``held`` and queues their tasks (attempt
-        ``released``). Claims that ask with a lower ``fence`` are refused from then on, so that a claim which
-        comes even later takes nothing. Idempotent.
+        ``released``). fence: higher than that of every call before. Claims that ask with a lower one are
+        refused from then on, so that a claim which comes even later takes nothing; and a call whose fence is
+        not above the session's changes nothing and answers none, since leases were claimed behind that one of
+        which it does not know.
         """
         ...
 

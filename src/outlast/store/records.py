@@ -170,6 +170,15 @@ class TaskRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A lease, as the worker that holds it knows it."""
+
+    tenant: str
+    task: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OperationRow:
     """One operation as it stands on disk.
 
@@ -601,9 +610,9 @@ class Settlement:
 
     verdict ``happened`` (result: JSON text), ``did_not_happen``, ``send_again``. turn: the turn that was
     seen, or None for whatever it is now. The last two are refused as ``too_early`` before the attempt's
-    deadline unless ``forced``. by: ``person:<who>`` or ``settler``; by a person, decisions that the operation
-    used are spent. ``send_again`` leaves the operation unknown and in the queue, marked to be sent again
-    (turn + 1, nobody asks any more): only the intent of that resend takes it out.
+    deadline unless ``forced``. by: ``person:<who>`` or ``settler``; by a person, what was decided of the
+    operation before is spent. ``send_again`` leaves the operation unknown and in the queue, marked to be sent
+    again (turn + 1, nobody asks any more): only the intent of that resend takes it out.
     """
 
     tenant: str

@@ -19,6 +19,7 @@ from outlast.store.records import (
     Claimed,
     ClaimReply,
     ClaimRequest,
+    Held,
     Renewed,
     SessionRenewal,
     Submission,
@@ -109,14 +110,18 @@ class Model(Writing, Reaching):
             )  # fmt: skip
         return ClaimReply(now=now, claims=tuple(claims))
 
-    def reconcile(self, session: str, held: Sequence[TaskRef], fence: int) -> list[TaskRef]:
-        """Give back what a session has and does not know of."""
-        if session in self.sessions:
-            self.sessions[session].fence = max(self.sessions[session].fence, fence)
-        known = {(one.tenant, one.task) for one in held}
+    def reconcile(self, session: str, held: Sequence[Held], fence: int) -> list[TaskRef]:
+        """Give back what a session has and does not know of; nothing where that was looked at since."""
+        known_as = self.sessions.get(session)
+        if known_as is None or known_as.lost or known_as.fence >= fence:
+            return []
+        known_as.fence = fence
+        known = {(one.tenant, one.task, one.epoch) for one in held}
         gone = []
         for name, task in sorted(self.tasks.items()):
-            if task.lease is None or task.lease.session != session or name in known:
+            if task.lease is None or task.lease.session != session:
+                continue
+            if (*name, task.lease.epoch) in known:
                 continue
             if task.cut:
                 self._take_away(name, task, "cancelled")

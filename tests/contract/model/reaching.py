@@ -38,7 +38,7 @@ class Reaching(Kept):
         operation.resend = operation.open and task.live
         if one.by.startswith("person:"):
             for (key, _), question in task.questions.items():
-                if key == one.key and question.state == "used":
+                if key == one.key and question.state in ("used", "rejected", "expired"):
                     question.spent = True
         if task.live:
             task.say("operation.settled")
@@ -177,6 +177,8 @@ class Reaching(Kept):
             return "forbidden"
         if question.fingerprint != one.fingerprint:
             return "fingerprint"
+        if edit is not None and task.operations[ask.key].attempt > 0:
+            return "forbidden"
         if edit is not None:
             question.fingerprint, question.votes = edit, 0
         if one.verdict == "approve":

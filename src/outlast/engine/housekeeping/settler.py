@@ -113,9 +113,7 @@ class Settler:
             await self._postpone(item, misfit, known, unusable=True)
             return
         asked_at = self._now()
-        found = await self._host.inquiries.ask(
-            tool, lambda: self._query(tool, item), arguments, operation.request, operation.kind
-        )
+        found = await self._host.inquiries.ask(tool, lambda: self._query(tool, item), arguments)
         await store.note([_answered(item, found)])
         decided = plan(known.facts, self._now(), finding.asked(found, asked_at))
         await self._carry_out(item, decided, known, found)

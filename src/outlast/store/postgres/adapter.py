@@ -45,6 +45,7 @@ from outlast.store.records import (
     ClaimRequest,
     Evidence,
     Flushed,
+    Held,
     InboxRow,
     Loaded,
     OperationRow,
@@ -167,11 +168,11 @@ class PostgresStore(Changing):
         await self._rows(self._control_line, "retire", session)
 
     async def reconcile(
-        self, session: str, held: Sequence[TaskRef], *, fence: int = 0, now: int | None = None
+        self, session: str, held: Sequence[Held], fence: int, *, now: int | None = None
     ) -> list[TaskRef]:
         """Give back leases that a lost answer claimed; see ``Store.reconcile``."""
-        tenants, tasks = [one.tenant for one in held], [one.task for one in held]
-        rows = await self._rows(self._control_line, "reconcile", session, tenants, tasks, fence, now)
+        names = [one.tenant for one in held], [one.task for one in held], [one.epoch for one in held]
+        rows = await self._rows(self._control_line, "reconcile", session, *names, fence, now)
         if rows:
             self._hint("queue", "events", "posts")
         return [TaskRef(tenant=tenant, task=task) for tenant, task in rows]

@@ -63,6 +63,7 @@ from outlast.store.records import (
     ClaimRequest,
     Evidence,
     Flushed,
+    Held,
     InboxRow,
     Loaded,
     OperationRow,
@@ -300,7 +301,7 @@ class SqliteStore:
         )
 
     async def reconcile(
-        self, session: str, held: Sequence[TaskRef], *, fence: int = 0, now: int | None = None
+        self, session: str, held: Sequence[Held], fence: int, *, now: int | None = None
     ) -> list[TaskRef]:
         """Give back leases that a lost answer claimed; see ``Store.reconcile``."""
         return await self._desk().write(lambda tx: claiming.reconcile(tx, session, held, fence, now))

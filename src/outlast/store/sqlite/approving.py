@@ -20,6 +20,7 @@ from outlast.store.sqlite.transaction import Row, Transaction
 
 EVERY_ROLE = "*"
 OPEN = ("pending", "approved")
+SENT = "it was sent before, and what was sent is not changed; it can be approved as it is, or rejected"
 
 
 def approval_id(task: str, key: str, number: int) -> str:
@@ -150,7 +151,7 @@ def use(tx: Transaction, head: Head, entry: CommitIntent, number: int) -> None:
 
 
 def spend(tx: Transaction, operation: tuple[str, str, str]) -> None:
-    """Let what an operation used cover no further send, since a person has settled it."""
+    """Let what was decided of an operation say nothing of a further send, since a person has settled it."""
     tx.run("spend_approvals", operation)
 
 
@@ -185,6 +186,8 @@ def _decide_one(tx: Transaction, one: Decision, at: int) -> Decided:
         return Decided(kind="forbidden", approval=row, detail=barred)
     elif one.fingerprint != row.fingerprint:
         return Decided(kind="fingerprint", approval=row)
+    elif edit is not None and _was_sent(tx, row):
+        return Decided(kind="forbidden", approval=row, detail=SENT)
     else:
         if edit is not None:
             tx.run("edit_approval", (edit, one.arguments, one.shown, row.tenant, row.id))
@@ -211,6 +214,12 @@ def _barred(row: ApprovalRow, one: Decision) -> str:
     if row.four_eyes and one.by == row.requester:
         return "whoever asked for it may not decide it"
     return ""
+
+
+def _was_sent(tx: Transaction, row: ApprovalRow) -> bool:
+    """Say whether the call that is asked about was ever sent: its key carries no other arguments any more."""
+    found = tx.row("read_operation", (row.tenant, row.task, row.key))
+    return found is not None and found[1] > 0
 
 
 def _count(

@@ -18,6 +18,7 @@ from outlast.store.records import (
     Claimed,
     ClaimReply,
     ClaimRequest,
+    Held,
     Loaded,
     OperationRow,
     Renewed,
@@ -227,15 +228,17 @@ class _Turns:
 
 
 def reconcile(
-    tx: Transaction, session: str, held: Sequence[TaskRef], fence: int, now: int | None
+    tx: Transaction, session: str, held: Sequence[Held], fence: int, now: int | None
 ) -> list[TaskRef]:
     """Give back the leases that a session's worker does not know of; see ``Store.reconcile``."""
     at = tx.now(now)
-    tx.run("raise_fence", {"session": session, "fence": fence})
-    known = {(one.tenant, one.task) for one in held}
+    if not tx.run("raise_fence", {"session": session, "fence": fence}):
+        # It comes late, and knows nothing of what was claimed since.
+        return []
+    known = {(one.tenant, one.task, one.epoch) for one in held}
     given: list[TaskRef] = []
-    for tenant, task in tx.rows("session_leases", (session,)):
-        if (tenant, task) in known:
+    for tenant, task, leased in tx.rows("session_leases", (session,)):
+        if (tenant, task, leased) in known:
             continue
         head = Head.read(tx, tenant, task, at)
         assert head is not None, "a lease has a head"

@@ -76,6 +76,7 @@ from outlast.store.records import (
     ClaimRequest,
     Evidence,
     Flushed,
+    Held,
     InboxRow,
     Loaded,
     OperationRow,
@@ -199,6 +200,8 @@ class Site(Protocol):
     weather: Weather
     database: Store
     database_context: Context
+    late: int
+    """How many verbs, of which nobody waits for an answer, the database has still to come to."""
 
     def note(self, line: str) -> None:
         """Write a line into the schedule's trace."""
@@ -240,6 +243,7 @@ class NodeStore:
         if fault == "late":
             delay = site.weather.between(0.0, _LATEST_S)
             site.loop.call_later(delay, self._carry_late, verb, work, context=site.database_context)
+            site.late += 1
             await _hop(site)
             raise StoreUnavailable(f"{verb}: the connection broke while it was under way")
         # The database is another process: nothing of the caller's context goes with the verb.
@@ -260,6 +264,7 @@ class NodeStore:
 
     def _carry_late(self, verb: str, work: Callable[[Store], Coroutine[Any, Any, Any]]) -> None:
         """Carry out a verb that nobody waits for any more: the database had it, and only now comes to it."""
+        self._site.late -= 1
         outcome = ""
         # It is told to nobody; a verb that comes too late may well be refused.
         try:
@@ -290,7 +295,7 @@ class NodeStore:
         return await self._carry("claim", lambda store: store.claim(request, now=now))
 
     async def reconcile(
-        self, session: str, held: Sequence[TaskRef], *, fence: int = 0, now: int | None = None
+        self, session: str, held: Sequence[Held], fence: int, *, now: int | None = None
     ) -> list[TaskRef]:
         return await self._carry(
             "reconcile", lambda store: store.reconcile(session, held, fence=fence, now=now)

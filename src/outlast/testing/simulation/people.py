@@ -65,6 +65,8 @@ class People:
         """What was sent to each task as a signal, told or not."""
         self.forked: dict[str, str] = {}
         """Which task each fork was made from."""
+        self.denied: set[tuple[str, str]] = set()
+        """Calls, by task and key, of which the operator has found that they did not happen."""
         self.said: dict[tuple[str, str], set[str]] = {}
         """What each person has decided on, by question: fingerprints that they saw; ``*`` for an edit."""
 
@@ -334,4 +336,6 @@ class People:
             reason="looked it up",
             result=None if ticket is None else values.encode(ticket),
         )
+        if settlement.verdict == "did_not_happen":
+            self.denied.add((row.task, row.key))
         await member.store.settle([settlement])

@@ -59,6 +59,8 @@ class World:
         self.weather = Weather(faults or Faults.calm(), self.random("weather"))
         self.lines: list[str] = []
         self.violations: list[str] = []
+        self.late = 0
+        """How many verbs, of which nobody waits for an answer, the database has still to come to."""
         self._batches: dict[str, tuple[int, list[Flushed]]] = {}
         self._members: list[Member] = []
         self._enter(self.loop.root, "world")

@@ -273,7 +273,7 @@ async def expired(scene: Scene, claimed: Claimed) -> None:
 
 async def reconciled(scene: Scene, claimed: Claimed) -> None:
     [lease] = await scene.rows("leases", claimed)
-    await scene.store.reconcile(lease["session"], [], now=scene.now)
+    await scene.store.reconcile(lease["session"], [], fence=1, now=scene.now)
 
 
 def ended(make: Callable[[Scene], Any]) -> Callable[[Scene, Claimed], Awaitable[None]]:

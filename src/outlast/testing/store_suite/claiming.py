@@ -12,6 +12,7 @@ import pytest
 from outlast.store.records import (
     Claimed,
     ClaimRequest,
+    Held,
     Serves,
     SessionRenewal,
     TaskRef,
@@ -491,8 +492,8 @@ class TestReconcile:
         known, lost = await scene.running(session=session), await scene.running(session=session)
         elsewhere = await scene.running()
         scene.pass_time(3 * SECOND)
-        held = [record_ref(known)]
-        assert await scene.store.reconcile(session, held, now=scene.now) == [record_ref(lost)]
+        held = [lease_of(known)]
+        assert await scene.store.reconcile(session, held, fence=1, now=scene.now) == [record_ref(lost)]
         task = await scene.task(lost)
         assert (task.state, task.reason) == ("queued", None)
         assert task.epoch > lost.epoch
@@ -511,7 +512,7 @@ class TestReconcile:
         for _ in range(4):
             session = await scene.session()
             await scene.claim_task(record, session=session)
-            await scene.store.reconcile(session, [], now=scene.now)
+            await scene.store.reconcile(session, [], fence=1, now=scene.now)
         swept = await scene.lose(await scene.claim_task(record))
         assert (swept.lost, swept.parked) == ((record_ref(record),), ())
 
@@ -519,22 +520,48 @@ class TestReconcile:
         session = await scene.session()
         known = await scene.running(session=session)
         await scene.running(session=session)
-        await scene.store.reconcile(session, [record_ref(known)], now=scene.now)
+        held = [lease_of(known)]
+        assert len(await scene.store.reconcile(session, held, fence=1, now=scene.now)) == 1
         before = await scene.store.dump()
-        assert await scene.store.reconcile(session, [record_ref(known)], now=scene.now) == []
+        assert await scene.store.reconcile(session, held, fence=2, now=scene.now) == []
+        assert set(changed(before, await scene.store.dump())) == {"sessions"}
+
+    async def test_one_that_comes_late_gives_nothing_back(self, scene: Scene) -> None:
+        """Its worker gave up on it, looked again, and has claimed since what it knows nothing of."""
+        session = await scene.session()
+        await scene.store.reconcile(session, [], fence=2, now=scene.now)
+        record = await scene.submit()
+        serves = (Serves(agent=record.agent, version="v"),)
+        request = ClaimRequest(session=session, pools=(record.pool,), serves=serves, limit=1, fence=2)
+        [claimed] = (await scene.store.claim(request, now=scene.now)).claims
+        before = await scene.store.dump()
+        for late in (1, 2):
+            assert await scene.store.reconcile(session, [], fence=late, now=scene.now) == []
         assert changed(before, await scene.store.dump()) == {}
+        assert (await scene.flush(claimed, scene.step())).kind == "accepted"
+
+    async def test_a_task_known_under_an_earlier_epoch_is_given_back(self, scene: Scene) -> None:
+        """Its attempt gave it back and claimed it again, and was told of neither."""
+        session = await scene.session()
+        earlier = await scene.running(session=session)
+        await scene.write(earlier, scene.release())
+        lost = await scene.claim_task(earlier, session=session)
+        assert lost.epoch > earlier.epoch
+        held = [lease_of(earlier)]
+        assert await scene.store.reconcile(session, held, fence=1, now=scene.now) == [record_ref(lost)]
+        assert (await scene.task(lost)).state == "queued"
 
     async def test_knowing_of_what_is_not_leased_is_no_error(self, scene: Scene) -> None:
         session = await scene.session()
         known = await scene.running(session=session)
-        foreign = replace(record_ref(known), tenant="tenant-other")
+        foreign = replace(lease_of(known), tenant="tenant-other")
         ended = await scene.running(session=session)
         await scene.write(ended, scene.success())
         before = await scene.store.dump()
-        held = [record_ref(ended), record_ref(known), foreign]
-        assert await scene.store.reconcile(session, held, now=scene.now) == []
-        assert await scene.store.reconcile("ses_never", held, now=scene.now) == []
-        assert changed(before, await scene.store.dump()) == {}
+        held = [lease_of(ended), lease_of(known), foreign]
+        assert await scene.store.reconcile(session, held, fence=1, now=scene.now) == []
+        assert await scene.store.reconcile("ses_never", held, fence=1, now=scene.now) == []
+        assert set(changed(before, await scene.store.dump())) == {"sessions"}
 
     async def test_a_claim_that_comes_even_later_takes_nothing(self, scene: Scene) -> None:
         """It was under way when its worker gave up on it, and asks with a fence that has been raised."""
@@ -580,8 +607,8 @@ class TestReconcile:
     async def test_a_task_known_under_another_tenant_is_not_known(self, scene: Scene) -> None:
         session = await scene.session()
         lost = await scene.running(session=session)
-        held = [replace(record_ref(lost), tenant="tenant-other")]
-        assert await scene.store.reconcile(session, held, now=scene.now) == [record_ref(lost)]
+        held = [replace(lease_of(lost), tenant="tenant-other")]
+        assert await scene.store.reconcile(session, held, fence=1, now=scene.now) == [record_ref(lost)]
 
 
 class TestLoad:
@@ -641,6 +668,11 @@ class TestLoad:
 
     async def test_of_nothing_is_nothing(self, scene: Scene) -> None:
         assert await scene.store.load([]) == []
+
+
+def lease_of(claimed: Claimed) -> Held:
+    """Name a lease as its worker knows it."""
+    return Held(tenant=claimed.tenant, task=claimed.task, epoch=claimed.epoch)
 
 
 def record_ref(of: object) -> TaskRef:

@@ -206,6 +206,23 @@ class TestLaterAttempts:
         assert await scene.approval(claimed, intent.key) == replace(used, spent=by_person)
         assert await scene.approval(claimed, kept.key) == untouched
 
+    @pytest.mark.parametrize("end", ["rejected", "expired"])
+    async def test_a_persons_settlement_spends_a_no_as_well(self, scene: Scene, end: str) -> None:
+        """Nobody knows of the call, and people were asked whether it may be sent again."""
+        claimed = await scene.running()
+        key = await scene.called(claimed, "unknown")
+        asked = await scene.asked(claimed, scene.ask(key, expires_in_us=SECOND))
+        if end == "rejected":
+            assert (await scene.decide(asked, "reject")).kind == "decided"
+        else:
+            scene.pass_time(SECOND)
+            await scene.write(claimed, ExpireApproval(key=key, number=1))
+        before = await scene.approval(claimed, key)
+        assert (before.state, before.spent) == (end, False)
+        settlement = scene.settlement(claimed, key, "send_again", forced=True)
+        await scene.store.settle([settlement], now=scene.now)
+        assert await scene.approval(claimed, key) == replace(before, spent=True)
+
     async def test_after_a_persons_word_a_new_decision_is_needed(self, scene: Scene) -> None:
         claimed = await scene.running()
         intent, _ = await self.sent(scene, claimed, "unknown")

@@ -370,6 +370,16 @@ class TestEdits:
         asked = await scene.asked(claimed)
         await nothing_decides(scene, asked, "fingerprint", fingerprint="another", **self.edit(scene))
 
+    async def test_of_what_was_sent_before_decides_nothing(self, scene: Scene) -> None:
+        """Its key has carried one request, and carries no other."""
+        claimed = await scene.running()
+        key = await scene.called(claimed, "unknown")
+        asked = await scene.asked(claimed, scene.ask(key))
+        answer = await nothing_decides(scene, asked, "forbidden", **self.edit(scene))
+        assert "it was sent before" in answer.detail
+        row = await decided_as(scene, asked, "decided", by="person:ann")
+        assert (row.state, row.edited) == ("approved", False)
+
     async def test_voids_the_votes_for_what_was_before(self, scene: Scene) -> None:
         claimed = await scene.running()
         asked = await scene.asked(claimed, scene.ask(quorum=2))

@@ -29,7 +29,7 @@ select outlast.retire($1);
 -- Give back the leases of a session that its worker does not know of.
 -- name: reconcile
 select tenant, task
-  from outlast.reconcile($1, $2, $3, $4, $5);
+  from outlast.reconcile($1, $2, $3, $4, $5, $6);
 
 -- Claim queued tasks for a session.
 -- name: claim

@@ -14,7 +14,7 @@ where sessions.lost_at is null;
 -- name: raise_fence
 update sessions
 set fence = :fence
-where id = :session and fence < :fence;
+where id = :session and fence < :fence and lost_at is null;
 
 -- Read a session.
 -- name: read_session
@@ -34,7 +34,7 @@ where id = :session or (id >= :session || '/' and id < :session || '0');
 
 -- Read the leases of a session.
 -- name: session_leases
-select tenant, task
+select tenant, task, epoch
 from leases
 where session = :session
 order by tenant, task;

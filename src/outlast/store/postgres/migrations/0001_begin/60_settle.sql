@@ -112,8 +112,8 @@ begin
             -- What a person settles is not what was decided before.
             update outlast.approvals a
                set spent = true
-             where a.tenant = v_item.tenant and a.task = v_item.task and a.key = v_item.key and a.state = 'used'
-               and not a.spent;
+             where a.tenant = v_item.tenant and a.task = v_item.task and a.key = v_item.key
+               and a.state in ('used', 'rejected', 'expired') and not a.spent;
         end if;
 
         -- The end of a task stays its last event. A wait for several things bears the name of one of them, so this may

@@ -97,6 +97,13 @@ begin
             detail := 'whoever asked for it may not decide it';
         elsif v_row.fingerprint <> v_item.fingerprint then
             kind := 'fingerprint';
+        elsif v_item.edit is not null
+              and exists (select from outlast.operations o
+                           where o.tenant = v_row.tenant and o.task = v_row.task and o.key = v_row.key
+                             and o.attempt > 0)
+        then
+            kind := 'forbidden';
+            detail := 'it was sent before, and what was sent is not changed; it can be approved as it is, or rejected';
         end if;
         if kind is not null then
             approval := v_row;

@@ -208,9 +208,9 @@ $$;
 
 -- Give back the leases of a session that are not held, after a claim whose answer was lost. A claim keeps the session's
 -- row while it makes leases, so one that is about to commit is waited for here; one that comes later than this is refused by
--- the fence.
+-- the fence. So is a look like this one that comes late: it knows nothing of what was claimed since.
 create function outlast.reconcile(
-    p_session text, p_tenants text[], p_tasks text[], p_fence bigint, p_now bigint
+    p_session text, p_tenants text[], p_tasks text[], p_epochs bigint[], p_fence bigint, p_now bigint
 ) returns table (tenant text, task text) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -220,14 +220,19 @@ begin
     -- Lock first: a claim that waited behind the update alone would go on with the fence that it had seen, since a key
     -- share is compatible with an update of other columns.
     perform from outlast.sessions s where s.id = p_session for update;
-    update outlast.sessions s set fence = greatest(s.fence, p_fence) where s.id = p_session;
+    update outlast.sessions s
+       set fence = p_fence
+     where s.id = p_session and s.fence < p_fence and s.lost_at is null;
+    if not found then
+        return;
+    end if;
     for v_one in
         select t.tenant, t.id as task, t.epoch, t.last_event, t.lane, t.cancelling and not t.undoing as cut
           from outlast.leases l
           join outlast.tasks t on t.tenant = l.tenant and t.id = l.task and t.state = 'running' and t.epoch = l.epoch
          where l.session = p_session
-           and not exists (select from unnest(p_tenants, p_tasks) as h (tenant, task)
-                            where h.tenant = l.tenant and h.task = l.task)
+           and not exists (select from unnest(p_tenants, p_tasks, p_epochs) as h (tenant, task, epoch)
+                            where h.tenant = l.tenant and h.task = l.task and h.epoch = l.epoch)
          order by t.tenant, t.id
            for no key update of t
     loop
