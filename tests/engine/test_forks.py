@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.engine.house import House
+from tests.engine.house import PATIENCE_S, House
 
 from outlast import Outlast, TaskContext, ToolCall, Uncertain
 from outlast.core.retry import Backoff
@@ -17,6 +17,8 @@ from outlast.errors import (
     TaskNotFound,
     UnsettledPrefix,
 )
+from outlast.store.records import AdoptIssued, Batch, EndAttempt, Flushed, OperationRow
+from outlast.store.rows import OperationFilter
 from outlast.testing.recorder import Recorder, Rule
 
 QUICK = Backoff(base_s=0.02, max_s=0.1, jitter_s=0, attempts=3)
@@ -292,6 +294,56 @@ async def test_a_call_that_is_lost_meanwhile_is_settled_for_both(house: House, r
     assert first.result == second.result
     assert len(await recorder.tickets()) == 1
     assert await house.violations(recorder) == []
+
+
+async def test_a_call_taken_over_in_a_race_that_is_lost_meanwhile_stays_unknown(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has been sent: to be cut in the very moment of the taking over makes it none that never was."""
+
+    @house.app.tool(effect="manual", timeout=5)
+    async def pay(call: ToolCall) -> str:
+        async with call.sending():
+            return "paid"
+
+    @house.app.agent
+    async def races(task: TaskContext) -> Any:
+        first, _ = await task.first(task.call(pay, key="p"), task.wait("enough"))
+        return first
+
+    view = await house.run(races)
+    assert view.result == 0
+    taken, lost = asyncio.Event(), asyncio.Event()
+    flush, operations = house.store.flush, house.store.list_operations
+
+    async def flushing(batch: Batch, **more: Any) -> list[Flushed]:
+        verdicts = await flush(batch, **more)
+        entries = [entry for write in batch.writes for entry in write.entries]
+        if any(isinstance(entry, AdoptIssued) for entry in entries):
+            taken.set()
+        if any(isinstance(entry, EndAttempt) for entry in entries):
+            lost.set()
+        return verdicts
+
+    async def listing(query: OperationFilter) -> list[OperationRow]:
+        if taken.is_set():
+            async with asyncio.timeout(PATIENCE_S):
+                await lost.wait()
+        return await operations(query)
+
+    monkeypatch.setattr(house.store, "flush", flushing)
+    monkeypatch.setattr(house.store, "list_operations", listing)
+    handle = await forked(house, view.id, "p")
+    async with asyncio.timeout(PATIENCE_S):
+        await taken.wait()
+    await handle.signal("enough")
+    ended = await house.ended(handle)
+    assert (ended.result, ended.effects_open) == (1, 1)
+    assert (await house.operations(ended))["p"].state == "unknown"
+    assert "p" not in [
+        one.data["operation"] for one in await house.events(handle) if one.kind == "operation.failed"
+    ]
+    assert await house.violations(quiet=False) == []
 
 
 async def test_a_fork_has_a_prefix_that_exists(house: House) -> None:

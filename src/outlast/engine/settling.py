@@ -333,7 +333,8 @@ async def take_over(run: Run, operation: Operation) -> None:
     sent, until evidence says what it has done. Raises LeaseLost, Outpaced."""
     key, name, issued = operation.key, operation.tool.name, operation.issued
     assert issued is not None
-    operation.issued = None
+    # From here on, whatever cuts this short: it is not one that was never sent.
+    operation.issued, operation.state = None, "unknown"
     said = {"operation": key, "kind": operation.kind, "name": name, "attempt": issued.attempt}
     reason = "made by the task that this one was forked from"
     await run.commit(
@@ -346,7 +347,7 @@ async def take_over(run: Run, operation: Operation) -> None:
     if not rows or rows[0].state != "unknown":
         raise Outpaced(f"operation {key} was settled by somebody else")
     row = rows[0]
-    operation.state, operation.epoch = "unknown", row.epoch
+    operation.epoch = row.epoch
     operation.attempt, operation.turn = row.attempt, row.turn
     operation.first_intent_at, operation.deadline_at = row.first_intent_at, row.deadline_at
     operation.idempotency_key = row.idempotency_key or operation.idempotency_key

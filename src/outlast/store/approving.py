@@ -26,8 +26,8 @@ class ApprovalRow:
     None until then. edited: whether an approver changed the arguments; ``arguments`` then holds them (JSON
     text of the tool's arguments, else None). answer: JSON text, of a question: the one that was agreed to
     last; one that is answered stays ``approved`` for good. votes: people who have agreed since an edit or
-    another answer last changed what they agree to. spent: it no longer covers a resend, since a person
-    settled its operation.
+    another answer last changed what they agree to. spent: a person settled its operation
+    after it was used, rejected or expired, so that a resend needs another one.
     """
 
     tenant: str

@@ -601,9 +601,10 @@ class Settlement:
 
     verdict ``happened`` (result: JSON text), ``did_not_happen``, ``send_again``. turn: the turn that was
     seen, or None for whatever it is now. The last two are refused as ``too_early`` before the attempt's
-    deadline unless ``forced``. by: ``person:<who>`` or ``settler``; by a person, decisions that the operation
-    used are spent. ``send_again`` leaves the operation unknown and in the queue, marked to be sent again
-    (turn + 1, nobody asks any more): only the intent of that resend takes it out.
+    deadline unless ``forced``. by: ``person:<who>`` or ``settler``; by a person, questions about the
+    operation that were used, rejected or expired are spent. ``send_again`` leaves the operation unknown and
+    in the queue, marked to be sent again (turn + 1, nobody asks any more): only the intent of that resend
+    takes it out.
     """
 
     tenant: str

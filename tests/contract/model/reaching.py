@@ -38,7 +38,7 @@ class Reaching(Kept):
         operation.resend = operation.open and task.live
         if one.by.startswith("person:"):
             for (key, _), question in task.questions.items():
-                if key == one.key and question.state == "used":
+                if key == one.key and question.state in ("used", "rejected", "expired"):
                     question.spent = True
         if task.live:
             task.say("operation.settled")

@@ -150,7 +150,7 @@ def use(tx: Transaction, head: Head, entry: CommitIntent, number: int) -> None:
 
 
 def spend(tx: Transaction, operation: tuple[str, str, str]) -> None:
-    """Let what an operation used cover no further send, since a person has settled it."""
+    """Let what was said of an operation so far hold for no further send, since a person has settled it."""
     tx.run("spend_approvals", operation)
 
 

@@ -59,7 +59,7 @@ def _one(row: Row) -> Iterator[str]:
             yield f"{what}: its {moment} is not before its time was over"
     if row["state"] == "used" and row["decided_at"] is not None and row["used_at"] < row["decided_at"]:
         yield f"{what} was used before it was decided"
-    if row["spent"] and row["state"] != "used":
+    if row["spent"] and row["state"] not in ("used", "rejected", "expired"):
         yield f"{what} is spent and {row['state']}"
 
 

@@ -256,12 +256,19 @@ class _Schedule:
         return await world.database.dump()
 
     async def _rest(self) -> None:
-        """Wait until those tasks have ended too that no client follows: children and forks."""
+        """Wait until those tasks have ended too that no client follows, children and forks, and until the end
+        of each child is told: a worker that stops leaves that to the next one."""
         query = TaskFilter(tenant=DEFAULT_TENANT, limit=1000)
         for _ in range(int(_MAX_SECONDS)):
-            if all(row.state in TASK.final for row in await self.world.database.list_tasks(query)):
+            rows = await self.world.database.list_tasks(query)
+            family = any(row.parent is not None for row in rows)
+            if all(row.state in TASK.final for row in rows) and not (family and await self._posted()):
                 return
             await asyncio.sleep(0.5)
+
+    async def _posted(self) -> bool:
+        """Whether something is posted and not delivered yet."""
+        return bool((await self.world.database.dump())["posts"])
 
     async def _watch_quiet(self) -> None:
         """Let the workers run on with nothing to do, and look whether anything grows."""

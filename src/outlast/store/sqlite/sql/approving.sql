@@ -35,11 +35,11 @@ update approvals
 set state = 'used', used_at = :now
 where tenant = :tenant and id = :id and state = 'approved';
 
--- Let the decisions that an operation used cover no further send.
+-- Let what was said of an operation so far, by a decision or by nobody in time, hold for no further send.
 -- name: spend_approvals
 update approvals
 set spent = 1
-where tenant = :tenant and task = :task and key = :key and state = 'used';
+where tenant = :tenant and task = :task and key = :key and state in ('used', 'rejected', 'expired');
 
 -- Read what people said of one kind, the latest word first.
 -- name: read_words
