@@ -15,9 +15,9 @@ Failure by failure: policy, rules or target cannot be had: nothing runs, the tas
 tries again. Killed before the question is on disk: it is asked afresh under the same id. Killed while people
 think: the question stands; after the restart the same call finds it by its number. Arguments, tool version,
 target or policy changed meanwhile: the old question is withdrawn, its decision stays unused, and a new one is
-asked. Nobody decides in time: expired, which is not a no, and final as a no is. A person wants an unknown call
-sent again: what was said of it before is over, and people are asked anew. A decision comes between the question
-and its wait: whoever waits names the facts that it had heard before it looked.
+asked. Nobody decides in time: expired, which is not a no, and final as a no is. A person wants an unknown
+call sent again: what was said of it before is over, and people are asked anew. A decision comes between the
+question and its wait: whoever waits names the facts that it had heard before it looked.
 
 Not covered: what a policy function itself does to the outside.
 """
