@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -24,6 +25,8 @@ from outlast.errors import (
     OperationError,
 )
 from outlast.store.approving import ApprovalRow
+from outlast.store.posting import Heard, News
+from outlast.store.records import AskApproval, Batch, Flushed
 from outlast.testing.recorder import Call, Recorder, Rule
 from outlast.views import ApprovalView
 
@@ -194,6 +197,80 @@ async def test_a_decision_while_the_task_lingers_over_an_old_question_is_heard(
     await approve(house, approval)
     assert (await house.ended(handle)).result == "118.50"
     assert (await handle.get()).attempts == 2
+
+
+async def test_a_decision_that_comes_as_the_question_is_put_is_heard(
+    house: House, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is decided and heard before the answer to the question's own commit comes is no news any more."""
+    store, told = house.store, asyncio.Event()
+    flush, news = store.flush, store.news
+
+    async def flushing(batch: Batch, **more: Any) -> list[Flushed]:
+        verdicts = await flush(batch, **more)
+        if any(isinstance(entry, AskApproval) for write in batch.writes for entry in write.entries):
+            (approval,) = await house.app.approvals.list()
+            await approve(house, approval)
+            # The run says what it has heard with its next question for news.
+            async with asyncio.timeout(PATIENCE_S):
+                await told.wait()
+        return verdicts
+
+    async def asking(session: str, heard: Sequence[Heard], **more: Any) -> list[News]:
+        if heard:
+            told.set()
+        return await news(session, heard, **more)
+
+    monkeypatch.setattr(store, "flush", flushing)
+    monkeypatch.setattr(store, "news", asking)
+    files = register(house, recorder)
+    assert (await house.run(files)).result == "118.50"
+    assert len(await filed(recorder)) == 1
+    assert await house.violations(recorder) == []
+
+
+@pytest.mark.parametrize("ended", ["expired", "rejected"])
+async def test_a_person_who_wants_it_sent_again_has_people_asked_anew(
+    house: House, recorder: Recorder, ended: str
+) -> None:
+    """An answer is to one question: a later word that the call is to be sent again puts another."""
+    answer = Ask("at first")
+    files = register(house, recorder, lambda amount: answer, effect="manual")
+    await recorder.plan(Rule.act_then_reset())
+    handle = await house.submit(files)
+    house.start()
+    await approve(house, await asked(house, handle))
+    name = f"{handle.id}:file#1"
+
+    async def send_again() -> ApprovalView:
+        await house.app.operations.settle(name, "send_again", reason="r", by="kim", forced=True)
+        async with asyncio.timeout(PATIENCE_S):
+            while not (pending := await house.app.approvals.list(task=handle.id, state="pending")):
+                await house.store.wakes.wait("events", 0.2)
+        return pending[0]
+
+    await house.waits(handle, "reconciliation")
+    answer = Ask("again", expires=0.3 if ended == "expired" else None)
+    second = await send_again()
+    if ended == "rejected":
+        await house.app.approvals.decide(
+            second.id, "reject", fingerprint=second.fingerprint, by="boss", reason="no"
+        )
+    else:
+        await house.reached(handle, "approval.expired")
+    async with asyncio.timeout(PATIENCE_S):
+        # It is left to a person: said no, or nobody said anything.
+        while (place := await house.place(name)) is None or place.resend:
+            await house.store.wakes.wait("events", 0.2)
+    answer = Ask("at last")
+    third = await send_again()
+    assert third.id != second.id
+    await approve(house, third)
+    assert (await house.ended(handle)).result == "118.50"
+    assert len(await filed(recorder)) == 2
+    states = {one.id: one.state for one in await house.app.approvals.list(task=handle.id, state=None)}
+    assert sorted(states.values()) == sorted(["used", "used", ended])
+    assert await house.violations(recorder, quiet=False) == []
 
 
 # -- exactly what was shown ----------------------------------------------------------------------------------

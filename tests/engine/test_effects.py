@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 from tests.engine.house import House
 
-from outlast import TaskContext, ToolCall, WorkerSettings
+from outlast import TaskContext, ToolCall, WorkerSettings, probes
 from outlast.app import TaskHandle
 from outlast.core.retry import Backoff
 from outlast.errors import (
@@ -384,6 +385,48 @@ async def test_a_throttled_resend_leaves_the_unknown_open_until_it_is_sent(
     assert [call.status for call in await posts(recorder)] == [None, 429, 201]
     assert len(await recorder.tickets()) == 1
     assert await house.violations(recorder) == []
+
+
+@pytest.mark.parametrize("sends", ["http", "sending", "unasked", "late"])
+async def test_a_call_whose_time_ran_out_after_its_intent_is_not_sent(
+    house: House, recorder: Recorder, sends: str
+) -> None:
+    """The process stands still between the intent and the send, and is trusted still when it goes on."""
+    stood: list[str] = []
+    bodies: list[int] = []
+
+    def stand_still(point: str) -> None:
+        if point == ("in the body" if sends == "late" else "effects.after_intent") and not stood:
+            stood.append(point)
+            time.sleep(0.5)
+
+    @house.app.tool(effect="manual", timeout=0.4, retry=QUICK)
+    async def create(call: ToolCall) -> str:
+        bodies.append(call.attempt)
+        stand_still("in the body")
+        if sends == "sending":
+            async with call.sending():
+                return "sent"
+        if sends == "unasked":
+            return "sent"
+        await call.http.post(f"{recorder.url}/tickets", json={"invoice": "INV-102", "amount": "1"})
+        return "sent"
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> Any:
+        return await task.call(create)
+
+    probes.install(stand_still)
+    try:
+        view = await house.run(agent)
+    finally:
+        probes.install(None)
+    assert (view.state, view.result) == ("succeeded", "sent")
+    assert bodies == ([1, 2] if sends == "late" else [2])
+    assert len(await posts(recorder)) == (1 if sends in ("http", "late") else 0)
+    events = [one for one in await house.app.stored_events(view.id) if one.kind == "operation.retrying"]
+    assert [one.data["reason"] for one in events] == ["its time was over before it was sent"]
+    assert await house.violations(recorder if sends in ("http", "late") else None) == []
 
 
 async def test_a_key_is_not_sent_again_after_its_window(house: House, recorder: Recorder) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from outlast.testing.simulation import run_schedule, varied
+from outlast.testing.simulation import Faults, run_schedule, varied
 
 
 @pytest.mark.parametrize(
@@ -32,4 +32,18 @@ from outlast.testing.simulation import run_schedule, varied
 )
 def test_what_was_found_once_is_not_found_again(seed: int) -> None:
     report = run_schedule(seed, **varied(seed))
+    assert not report.violations, report
+
+
+@pytest.mark.parametrize(
+    ("shape", "seed"),
+    [
+        ("asker", 11),  # a resend whose question had expired was never asked about again
+        ("asker", 61),  # the same after a rejection
+        ("asker", 17),  # a decision was heard before its question was known to be on disk, and waited for
+        ("family", 29),  # the workers were stopped before the last child's end was told
+    ],
+)
+def test_what_was_found_once_in_one_shape_is_not_found_again(shape: str, seed: int) -> None:
+    report = run_schedule(seed, tasks=2, faults=Faults.everything(), agents=(shape,))
     assert not report.violations, report

@@ -15,8 +15,9 @@ Failure by failure: policy, rules or target cannot be had: nothing runs, the tas
 tries again. Killed before the question is on disk: it is asked afresh under the same id. Killed while people
 think: the question stands; after the restart the same call finds it by its number. Arguments, tool version,
 target or policy changed meanwhile: the old question is withdrawn, its decision stays unused, and a new one is
-asked. Nobody decides in time: expired, which is not a no, and final as a no is. A person settles an unknown
-as to be sent again: people are asked again, whatever they said before.
+asked. Nobody decides in time: expired, which is not a no, and final as a no is. A person wants an unknown
+call sent again: what was said of it before is over, and people are asked anew. A decision comes between the
+question and its wait: whoever waits names the facts that it had heard before it looked.
 
 Not covered: what a policy function itself does to the outside.
 """
@@ -25,7 +26,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from outlast import probes
@@ -99,8 +99,7 @@ async def consent(run: Run, operation: Operation) -> Consent | HeldBack | None:
             policy=under.policy, rules=under.rules, approval=latest.number, fingerprint=operation.decision
         )
     assert judged.ask is not None
-    held = await _question(run, operation, judged.ask, latest)
-    return replace(held, since=heard) if held.reason == "approval" else held
+    return await _question(run, operation, judged.ask, latest, heard)
 
 
 def _close(run: Run, operation: Operation, latest: ApprovalRow | None) -> None:
@@ -132,17 +131,19 @@ def _decided(operation: Operation, row: ApprovalRow | None, now: int) -> Any:
     """Answer what a person said of exactly this call, None where nobody did or it does not stand any more."""
     if row is None or not _about_this(operation, row):
         return None
-    if row.state == "rejected" and not row.spent:
+    if row.state == "rejected":
         return "rejected"
     if row.expires_at is not None and row.expires_at <= now:
         return None
-    if row.state == "approved" or (row.state == "used" and operation.attempt > 0 and not row.spent):
+    if row.state == "approved" or (row.state == "used" and operation.attempt > 0):
         return "approved"
     return None
 
 
 def _about_this(operation: Operation, row: ApprovalRow) -> bool:
-    return row.fingerprint == operation.decision and row.policy == operation.tool.policy_version
+    """Whether a question is about exactly this call, and no person has settled the call since."""
+    same = row.fingerprint == operation.decision and row.policy == operation.tool.policy_version
+    return same and not row.spent
 
 
 def _apply_edit(operation: Operation, row: ApprovalRow | None) -> None:
@@ -226,8 +227,10 @@ def _unasked(run: Run, operation: Operation, why: str) -> HeldBack:
 # -- asking people -----------------------------------------------------------------------------------------
 
 
-async def _question(run: Run, operation: Operation, ask: Ask, latest: ApprovalRow | None) -> HeldBack:
-    """Put a question to people, or go on waiting for its decision."""
+async def _question(
+    run: Run, operation: Operation, ask: Ask, latest: ApprovalRow | None, heard: int
+) -> HeldBack:
+    """Put a question to people, or go on waiting for its decision. heard: the run's facts before."""
     if latest is not None and _about_this(operation, latest):
         now = run.host.session.database_now()
         over = latest.expires_at is not None and latest.expires_at <= now
@@ -235,17 +238,17 @@ async def _question(run: Run, operation: Operation, ask: Ask, latest: ApprovalRo
             return await _expired(run, operation)
         if latest.state in ("pending", "approved"):
             if not over:
-                return _waiting(latest, now)
+                return _waiting(latest, now, heard)
             refused = await run.commit(_expiry(operation, latest))
             if refused is None:
                 return await _expired(run, operation)
             # By the database's clock it is not over yet, or somebody has just decided.
             await run.read_approvals()
             return HeldBack(why="its decision is about to expire", wait_s=0.05, reason="approval")
-    return await _put(run, operation, ask, 1 if latest is None else latest.number + 1)
+    return await _put(run, operation, ask, 1 if latest is None else latest.number + 1, heard)
 
 
-async def _put(run: Run, operation: Operation, ask: Ask, number: int) -> HeldBack:
+async def _put(run: Run, operation: Operation, ask: Ask, number: int, heard: int) -> HeldBack:
     tool = operation.tool
     shown = values.encode(
         {
@@ -297,12 +300,12 @@ async def _put(run: Run, operation: Operation, ask: Ask, number: int) -> HeldBac
     row = run.approvals.get((operation.key, number))
     if row is None:
         raise Outpaced(f"operation {operation.key}: its question is not on record")
-    return _waiting(row, run.host.session.database_now())
+    return _waiting(row, run.host.session.database_now(), heard)
 
 
-def _waiting(row: ApprovalRow, now: int) -> HeldBack:
+def _waiting(row: ApprovalRow, now: int, heard: int) -> HeldBack:
     left_s = None if row.expires_at is None else max(0.0, (row.expires_at - now) / 1_000_000)
-    return HeldBack(why=f"waits for the decision on {row.id}", wait_s=left_s, reason="approval")
+    return HeldBack(why=f"waits for the decision on {row.id}", wait_s=left_s, reason="approval", since=heard)
 
 
 def _expiry(operation: Operation, row: ApprovalRow) -> ExpireApproval:

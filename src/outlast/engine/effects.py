@@ -10,7 +10,8 @@ State: planned, running, then succeeded, failed or unknown; see ``core.transitio
 settlement takes the operation's next turn by compare-and-set on (attempt, turn).
 
 What is fenced: the intent is a gate under the task's epoch; the outcome compares attempt and turn.
-Immediately before each send the session's trust is looked at.
+Immediately before each send the session's trust is looked at, and the call's own time, which counts from
+before its intent: nothing is sent after the deadline that the ledger holds.
 
 Failure by failure: killed before the intent: nothing is on record, planned afresh. Killed after it: the
 successor finds the operation running under an old epoch and settles it as an unknown. The answer is lost:
@@ -229,7 +230,7 @@ async def _attempt(run: Run, operation: Operation) -> Outcome | HeldBack:
         if missing is not None:
             return await guards.refuse(run, operation, "precondition", f"not started: {missing}")
         probes.reach("effects.before_intent")
-        heard = run.facts
+        heard, since = run.facts, clock.monotonic()
         refused = await _intend(run, operation, consent)
         if refused is not None:
             return await guards.held_back(run, operation, refused, heard)
@@ -241,7 +242,7 @@ async def _attempt(run: Run, operation: Operation) -> Outcome | HeldBack:
             # It was not tried, so it does not count.
             series.tries, series.again_at = series.tries - 1, 0
         else:
-            outcome = await _body(run, operation, None if consent is None else consent.approval)
+            outcome = await _body(run, operation, None if consent is None else consent.approval, since)
             if isinstance(outcome, Unknown) and not changes_something(tool.effect):
                 outcome = Failed(kind="not_sent", reason=outcome.reason, retryable=True)
             series.again_at = _again_at(run, operation, outcome)
@@ -328,14 +329,17 @@ async def _intend(run: Run, operation: Operation, consent: Consent | None) -> st
     return None
 
 
-async def _body(run: Run, operation: Operation, approval: int | None) -> Outcome:
-    """Call the tool's body under its timeout and say how the call ended. approval: what its intent
-    consumed."""
+async def _body(run: Run, operation: Operation, approval: int | None, since: float) -> Outcome:
+    """Call the tool's body under its timeout and say how the call ended.
+
+    approval: what its intent consumed. since: when its time began, by the monotonic clock: before its intent,
+    so that a process that stood still, or waited long, between the two does not send after the deadline on
+    record.
+    """
     tool = operation.tool
-    timeout_s = tool.timeout_us / 1_000_000
+    own = since + tool.timeout_us / 1_000_000
     left = run.remaining_s()
-    if left is not None:
-        timeout_s = min(timeout_s, max(left, 0.0))
+    deadline = own if left is None else min(own, clock.monotonic() + left)
     changes = changes_something(tool.effect)
     tool_call = ToolCall(
         idempotency_key=operation.idempotency_key,
@@ -343,19 +347,19 @@ async def _body(run: Run, operation: Operation, approval: int | None) -> Outcome
         tenant=run.tenant,
         epoch=run.epoch,
         attempt=operation.attempt,
-        deadline=clock.monotonic() + timeout_s,
+        deadline=deadline,
         traceparent=run.loaded.trace,
         guard=run.guard,
         client=run.host.http_client,
         way_out=functools.partial(_way_out, run, operation, approval),
     )
-    limit = run.host.limits.within(timeout_s)
+    limit = run.host.limits.within(tool_call.remaining())
     task = asyncio.current_task()
     if not changes and task is not None:
         run.cuts[operation.key] = task.cancel
     try:
         # Not every tool asks before it sends, so it is asked here as well.
-        run.guard()
+        tool_call.check()
         with limit:
             result = await tool.function(tool_call, **operation.arguments)
     except asyncio.CancelledError as error:
@@ -365,8 +369,12 @@ async def _body(run: Run, operation: Operation, approval: int | None) -> Outcome
         raise
     # A tool body may raise anything; what it means is the classification's to say.
     except BaseException as error:
-        if isinstance(error, TimeoutError) and limit.expired and tool_call.began and changes:
-            return Unknown(reason="timeout", clue=f"no answer within {timeout_s:g} s")
+        sent = tool_call.began and changes
+        if isinstance(error, TimeoutError) and limit.expired and sent:
+            return Unknown(reason="timeout", clue=f"no answer within {max(deadline - since, 0.0):g} s")
+        if isinstance(error, DeadlineExceeded) and deadline == own and not sent:
+            # The task has time left for another attempt.
+            return Failed(kind="not_sent", reason="its time was over before it was sent", retryable=True)
         return _classified(error, tool_call, changes=changes)
     finally:
         run.cuts.pop(operation.key, None)

@@ -257,15 +257,20 @@ class _Schedule:
         return await world.database.dump()
 
     async def _rest(self) -> None:
-        """Wait until those tasks have ended too that no client follows (children and forks, some of which are
-        made late), and until what they have told each other has been delivered."""
-        database = self.world.database
+        """Wait until those tasks have ended too that no client follows (children and forks, some of them made
+        late), and until the end of each child is told: a worker that stops leaves that to the next one."""
         query = TaskFilter(tenant=DEFAULT_TENANT, limit=1000)
         for _ in range(int(_MAX_SECONDS)):
-            ended = all(row.state in TASK.final for row in await database.list_tasks(query))
-            if ended and not self.world.late and not (await database.dump())["posts"]:
+            rows = await self.world.database.list_tasks(query)
+            ended = all(row.state in TASK.final for row in rows) and not self.world.late
+            family = any(row.parent is not None for row in rows)
+            if ended and not (family and await self._posted()):
                 return
             await asyncio.sleep(0.5)
+
+    async def _posted(self) -> bool:
+        """Whether something is posted and not delivered yet."""
+        return bool((await self.world.database.dump())["posts"])
 
     async def _watch_quiet(self) -> None:
         """Let the workers run on with nothing to do, and look whether anything grows."""

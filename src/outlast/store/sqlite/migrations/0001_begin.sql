@@ -512,7 +512,7 @@ begin
     select raise(abort, 'a recorded outcome changes only by reopening or contradicting it');
 end;
 
--- What a question is about, and what came of it, stands; but a used decision can be spent.
+-- What a question is about, and what came of it, stands; but what has ended can be spent.
 create trigger approvals_guard before update on approvals begin
     select case
         when new.tenant <> old.tenant or new.id <> old.id or new.task <> old.task or new.key <> old.key

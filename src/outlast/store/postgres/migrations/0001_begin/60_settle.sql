@@ -109,7 +109,7 @@ begin
             insert into outlast.audit (tenant, at, who, what, subject, reason, data)
             values (v_item.tenant, v_now, v_item.who, 'settle:' || v_item.verdict, v_item.task || ':' || v_item.key,
                     v_item.reason, v_item.evidence);
-            -- What a person settles is not what was decided before.
+            -- What a person settles is not what was decided before, nor what nobody decided in time.
             update outlast.approvals a
                set spent = true
              where a.tenant = v_item.tenant and a.task = v_item.task and a.key = v_item.key
