@@ -411,6 +411,50 @@ async def test_an_unknown_is_settled_by_evidence_first_and_then_undone(house: Ho
     assert await house.violations() == []
 
 
+async def test_an_unknown_that_is_settled_while_another_is_waited_for_is_undone_too(house: House) -> None:
+    log: list[str] = []
+    both = asyncio.Event()
+
+    async def find(call: ToolCall, name: str) -> str:
+        if name == "first":
+            # Not before the other is settled, on disk and in its worker.
+            await house.reached(handle, "operation.settled")
+            [(worker, _)] = house.workers
+            run = worker.run_of("default", handle.id)
+            assert run is not None
+            if (settling := run.open.get("two")) is not None:
+                await asyncio.wait({settling})
+                await asyncio.sleep(0)
+        return f"T-{name}"
+
+    @house.app.tool(effect="idempotent")
+    async def withdraw(call: ToolCall, result: str) -> None:
+        log.append(f"withdrawn {result}")
+
+    @house.app.tool(effect="queryable", find=find, visible_within=0, undo=withdraw, timeout=PATIENCE_S)
+    async def make(call: ToolCall, name: str) -> str:
+        async with call.sending():
+            log.append(name)
+            if len(log) == 2:
+                both.set()
+            await asyncio.Event().wait()
+        return "never"
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> None:
+        await task.gather(task.call(make, "first", key="one"), task.call(make, "second", key="two"))
+
+    handle = await house.submit(agent)
+    house.start(grace_s=0.1)
+    async with asyncio.timeout(PATIENCE_S):
+        await both.wait()
+    await handle.cancel(undo=True)
+    view = await house.ended(handle)
+    assert sorted(log) == ["first", "second", "withdrawn T-first", "withdrawn T-second"]
+    assert (said(view)["state"], said(view)["left"]) == ("complete", [])
+    assert await house.violations() == []
+
+
 async def test_policy_that_denies_an_undo_leaves_it_to_a_person(house: House) -> None:
     desk = Desk(house, undo={"approval": lambda what: Deny("not at night")})
 

@@ -218,8 +218,8 @@ class Undoing:
         ]
         for operation in doubtful:
             effects.begin(run, operation, _settling(run, operation))
-        for operation in doubtful:
-            await run.join(operation.key)
+        # All at once: one that is over before it is joined tells nobody any more.
+        await asyncio.gather(*(run.join(operation.key) for operation in doubtful))
 
     async def _look(self) -> None:
         """Read what is there to be undone, from disk."""
