@@ -324,7 +324,7 @@ class PeopleProgram(Program):
                 attempt=row["attempt"],
                 source="late",
                 data=self.scene.text("d"),
-                says=self.dice.choice(["happened", "did_not_happen"]),  # type: ignore[arg-type]
+                says=self.dice.choice(["happened", "did_not_happen", "over"]),  # type: ignore[arg-type]
             )
             for row in await self.operations()
             if row["state"] == "unknown" and self.dice.random() < 0.5

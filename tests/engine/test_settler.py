@@ -360,7 +360,15 @@ async def lost_in_mid_call(house: House, recorder: Recorder, files: Any, **hold:
 
 async def test_absence_says_little_while_the_sender_may_still_send(house: House, recorder: Recorder) -> None:
     files = register(house, recorder, visible_within=0.1, timeout=2.0)
-    await recorder.hold("call", at="arrived")
+    away, note = True, house.store.note
+
+    async def noting(evidence: Sequence[Evidence], **more: Any) -> None:
+        if away and any(one.source == "late" for one in evidence):
+            raise StoreUnavailable("cut off")
+        await note(evidence, **more)
+
+    house.store.note = noting  # type: ignore[method-assign]
+    await recorder.hold("call", Rule(act=False, then="reset"), at="arrived")
     handle = await house.submit(files)
     lost = house.start(lease_s=0.6, renew_s=0.1)
     await recorder.wait_for(held="call")
@@ -374,6 +382,11 @@ async def test_absence_says_little_while_the_sender_may_still_send(house: House,
     assert "may still be able to send" in place.why
     assert len(await calls(recorder)) == 1
     await recorder.release("call")
+    # It can say again that its call is over: then absence says what it does.
+    away = False
+    assert (await house.ended(handle)).result == (await recorder.tickets())[0]["id"]
+    assert len(await calls(recorder)) == 2
+    assert await house.violations(recorder) == []
 
 
 async def test_an_answer_that_came_late_settles_it(house: House, recorder: Recorder) -> None:
@@ -388,6 +401,29 @@ async def test_an_answer_that_came_late_settles_it(house: House, recorder: Recor
     operation, evidence = await house.app.operations.show(f"{handle.id}:{KEY}")
     assert operation.settled_by == "settler"
     assert "late" in [one.source for one in evidence]
+    assert await house.violations(recorder) == []
+
+
+async def test_what_waits_for_a_person_is_asked_about_again_when_its_sender_is_done(
+    house: House, recorder: Recorder
+) -> None:
+    """A worker that was given up lives, and its call ends without an answer: nobody sends it any more."""
+    shows = False
+
+    async def find(call: ToolCall) -> Any:
+        return await by_key(call, recorder.url) if shows else None
+
+    files = register(house, recorder, find, timeout=30)
+    postponed = put_back(house)
+    handle = await lost_in_mid_call(house, recorder, files, then="reset")
+    assert "declared when" in (await left_to_a_person(postponed))[-1].why
+    shows = True
+    await recorder.release("call")
+    view = await house.ended(handle)
+    assert view.result == (await recorder.tickets())[0]["id"]
+    assert len(await calls(recorder)) == 1
+    assert (await house.operations(handle))[KEY].settled_by == "settler"
+    assert await answers(house, handle) == [("worker", "absent"), ("settler", "found")]
     assert await house.violations(recorder) == []
 
 

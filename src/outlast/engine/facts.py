@@ -95,8 +95,11 @@ def gather(
             visible_within_us=tool.visible_within_us,
             can_find=tool.find is not None,
             # A gateway checks attempt, epoch and deadline as it sends. Whoever asks here has ended the
-            # attempt, and absence counts only after its deadline.
-            sender_gone=tool.gateway or (place is not None and place.sender_gone),
+            # attempt, and absence counts only after its deadline. A worker that was given up and lives says
+            # itself that its attempt is over.
+            sender_gone=tool.gateway
+            or (place is not None and place.sender_gone)
+            or any(row.says == "over" and row.attempt == sent.attempt for row in evidence),
             may_send=may_send,
             unusable=0 if place is None else place.unusable,
             late=late,
@@ -111,7 +114,7 @@ def gather(
 def _late(evidence: Sequence[EvidenceRow], attempt: int, *, acted: bool) -> tuple[Late | None, Any]:
     """Read what an attempt answered late, and its result. acted: a gateway saw it answered as done."""
     own = [row for row in evidence if row.attempt == attempt and row.source != passages.SOURCE]
-    answers = [row for row in own if row.says is not None]
+    answers = [row for row in own if row.says in ("happened", "did_not_happen")]
     # How a person or the settler settled it before counts against what was answered otherwise.
     said = {row.says or _field(row, "verdict") for row in own}
     if acted and "did_not_happen" in said:

@@ -177,12 +177,12 @@ def _late(run: Run, operation: Operation, entry: RecordOutcome) -> None:
     )
 
 
-def _says(entry: RecordOutcome) -> Literal["happened", "did_not_happen"] | None:
-    """What an outcome that came late says of its attempt."""
+def _says(entry: RecordOutcome) -> Literal["happened", "did_not_happen", "over"]:
+    """What an outcome that came late says of its attempt; at the least that its body has returned."""
     if entry.state == "succeeded":
         return "happened"
     declined = entry.state == "failed" and values.decode(entry.error or "{}").get("code") == ToolRejected.code
-    return "did_not_happen" if declined else None
+    return "did_not_happen" if declined else "over"
 
 
 def _error_text(outcome: Failed, series: Series | None) -> str:

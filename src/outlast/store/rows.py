@@ -126,14 +126,14 @@ class OperationFilter:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceRow:
     """Stored evidence; ``number`` orders it within the operation. says: what it says of its attempt, if
-    anything."""
+    anything; see ``outlast.store.records.Evidence``."""
 
     number: int
     attempt: int
     source: str
     data: str
     at: int
-    says: Literal["happened", "did_not_happen"] | None = None
+    says: Literal["happened", "did_not_happen", "over"] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

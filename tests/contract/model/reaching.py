@@ -64,7 +64,7 @@ class Reaching(Kept):
                 operation.state, operation.open = "unknown", True
                 if task.live:
                     task.say("operation.contradicted")
-            elif operation.resend:
+            elif operation.resend and one.says != "over":
                 operation.turn, operation.resend = operation.turn + 1, False
 
     # -- facts and people ----------------------------------------------------------------------------------

@@ -830,6 +830,29 @@ class TestContradictions:
         assert state is not None
         assert state.ask_at == due
 
+    @pytest.mark.parametrize(("attempt", "due"), [(1, True), (2, False)])
+    async def test_that_its_sender_is_gone_makes_an_unknown_one_due(
+        self, scene: Scene, attempt: int, due: bool
+    ) -> None:
+        claimed, key = await unknown(scene)
+        [item] = await take(scene)
+        await scene.store.postpone([postponement(item, None)], now=scene.now)
+        before = await state_of(scene, claimed, key)
+        assert before is not None
+        row = await scene.operation(claimed, key)
+        scene.pass_time(SECOND)
+        await scene.store.note([late(claimed, key, "over", attempt=attempt)], now=scene.now)
+        assert await state_of(scene, claimed, key) == replace(before, ask_at=scene.now if due else None)
+        assert await scene.operation(claimed, key) == row
+
+    @pytest.mark.parametrize("verdict", ["happened", "did_not_happen"])
+    async def test_that_its_sender_is_gone_contradicts_nothing(self, scene: Scene, verdict: Any) -> None:
+        claimed, key = await unknown(scene)
+        await scene.store.settle([scene.settlement(claimed, key, verdict, forced=True)], now=scene.now)
+        before = await scene.store.dump()
+        await scene.store.note([late(claimed, key, "over")], now=scene.now)
+        assert set(changed(before, await scene.store.dump())) == {"evidence"}
+
     async def test_that_says_nothing_leaves_the_time_alone(self, scene: Scene) -> None:
         claimed, key = await unknown(scene)
         [item] = await take(scene)

@@ -273,7 +273,7 @@ create table evidence (
     source text not null check (source <> ''),
     data text not null,
     at integer not null,
-    says text check (says in ('happened', 'did_not_happen')),
+    says text check (says in ('happened', 'did_not_happen', 'over')),
     primary key (tenant, task, key, number)
 ) strict, without rowid;
 

@@ -33,6 +33,12 @@ update unsettled
 set resend = 0, ask_at = :now
 where tenant = :tenant and task = :task and key = :key and resend = 1;
 
+-- Have an unknown operation that is not to be sent again looked at by now at the latest.
+-- name: ask_unless_resent
+update unsettled
+set ask_at = min(coalesce(ask_at, :now), :now)
+where tenant = :tenant and task = :task and key = :key and resend = 0;
+
 -- Have an unknown operation looked at by now at the latest.
 -- name: ask_now
 update unsettled

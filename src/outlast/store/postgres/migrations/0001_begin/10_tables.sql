@@ -214,7 +214,7 @@ create table outlast.evidence (
     source text not null check (source <> ''),
     data text not null,
     at bigint not null,
-    says text check (says in ('happened', 'did_not_happen')),
+    says text check (says in ('happened', 'did_not_happen', 'over')),
     primary key (tenant, task, key, number)
 );
 

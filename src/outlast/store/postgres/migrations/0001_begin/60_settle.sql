@@ -172,6 +172,17 @@ begin
         perform outlast.add_evidence(v_item.tenant, v_item.task, v_item.key, v_item.attempt, v_item.source,
                                      v_item.data, v_item.says, v_now);
         continue when v_item.says is null;
+        if v_item.says = 'over' then
+            -- Nothing is known of it now either, but its sender is gone: whoever asks may conclude more.
+            update outlast.unsettled u
+               set ask_at = v_now
+              from outlast.operations o
+             where u.tenant = v_item.tenant and u.task = v_item.task and u.key = v_item.key and not u.resend
+               and (u.ask_at is null or u.ask_at > v_now)
+               and o.tenant = u.tenant and o.task = u.task and o.key = u.key and o.attempt = v_item.attempt;
+            v_told := v_told or found;
+            continue;
+        end if;
         update outlast.operations o
            set state = 'unknown', ended_at = null
          where o.tenant = v_item.tenant and o.task = v_item.task and o.key = v_item.key and o.attempt = v_item.attempt
