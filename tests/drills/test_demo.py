@@ -134,12 +134,10 @@ async def test_the_decision_is_for_what_was_shown_and_stands_while_nobody_lives(
         said,
         [
             "people are asked: INV-102, 118.50, over by 38.50 (create_ticket#1~1)",
-            "worker A dies: SIGKILL at approvals.after_ask",
             "create_ticket#1~1 approved by person:supervisor",
             "worker B serves, process",
             "created R-55821",
             "task 2 people are asked: INV-102, 118.50, over by 38.50",
-            "worker B dies: SIGKILL at approvals.after_ask",
             "worker C its agent wants 180 now",
             "create_ticket#1~1 withdrawn: it does not apply, and was never used",
             "people are asked: INV-102, 180, over by 100.00 (create_ticket#1~2)",
@@ -147,7 +145,9 @@ async def test_the_decision_is_for_what_was_shown_and_stands_while_nobody_lives(
             "PASS 1 ticket, 1 POST, task succeeded in 2 attempts",
         ],
     )
-    assert "supervisor says: agreed" in re.sub(r"\s+", " ", said)
+    # Told by other clocks than the database's, which may differ by more than lies between.
+    assert_in_order(said, ["worker A dies: SIGKILL at approvals.after_ask", "worker B dies: SIGKILL"])
+    assert_in_order(said, ["supervisor says: agreed"])
 
 
 async def test_the_undo_is_told_as_a_call_like_any_other(folder: Path) -> None:
@@ -156,16 +156,24 @@ async def test_the_undo_is_told_as_a_call_like_any_other(folder: Path) -> None:
     assert_in_order(
         said,
         [
-            "created R-55821",
-            "answers 422, and has done nothing",
+            "create_ticket succeeded",
+            "attach_invoice failed: 422",
             "withdraw_ticket running: intent on disk, attempt 1, key …",
-            "withdrawn R-55821",
-            "and never answers (reset)",
             "withdraw_ticket unknown",
-            "GET /tickets/R-55821",
             "withdraw_ticket settled as happened by worker, from evidence",
             "client reads: tool_rejected; undo complete, undone: create_ticket#1",
             "PASS 1 ticket, 1 POST, task failed in 2 attempts",
+        ],
+    )
+    # By the ticket service's clock.
+    assert_in_order(
+        said,
+        [
+            "created R-55821",
+            "answers 422, and has done nothing",
+            "withdrawn R-55821",
+            "and never answers (reset)",
+            "GET /tickets/R-55821",
         ],
     )
 

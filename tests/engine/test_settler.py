@@ -346,6 +346,23 @@ def cut_off(house: House, worker: Any) -> None:
     house.store.renew = renewing  # type: ignore[method-assign]
 
 
+def silenced(house: House) -> Callable[[], None]:
+    """Let no worker say what became of a call that was taken from it; answer what ends that."""
+    away, note = True, house.store.note
+
+    async def noting(evidence: Sequence[Evidence], **more: Any) -> None:
+        if away and any(one.source == "late" for one in evidence):
+            raise StoreUnavailable("cut off")
+        await note(evidence, **more)
+
+    def heard_again() -> None:
+        nonlocal away
+        away = False
+
+    house.store.note = noting  # type: ignore[method-assign]
+    return heard_again
+
+
 async def lost_in_mid_call(house: House, recorder: Recorder, files: Any, **hold: Any) -> TaskHandle:
     """Submit a task whose worker is lost while its call is held at the other side; another one takes over."""
     await recorder.hold("call", Rule(**hold), at=hold.pop("at", "acted"))
@@ -360,14 +377,7 @@ async def lost_in_mid_call(house: House, recorder: Recorder, files: Any, **hold:
 
 async def test_absence_says_little_while_the_sender_may_still_send(house: House, recorder: Recorder) -> None:
     files = register(house, recorder, visible_within=0.1, timeout=2.0)
-    away, note = True, house.store.note
-
-    async def noting(evidence: Sequence[Evidence], **more: Any) -> None:
-        if away and any(one.source == "late" for one in evidence):
-            raise StoreUnavailable("cut off")
-        await note(evidence, **more)
-
-    house.store.note = noting  # type: ignore[method-assign]
+    heard_again = silenced(house)
     await recorder.hold("call", Rule(act=False, then="reset"), at="arrived")
     handle = await house.submit(files)
     lost = house.start(lease_s=0.6, renew_s=0.1)
@@ -383,7 +393,7 @@ async def test_absence_says_little_while_the_sender_may_still_send(house: House,
     assert len(await calls(recorder)) == 1
     await recorder.release("call")
     # It can say again that its call is over: then absence says what it does.
-    away = False
+    heard_again()
     assert (await house.ended(handle)).result == (await recorder.tickets())[0]["id"]
     assert len(await calls(recorder)) == 2
     assert await house.violations(recorder) == []
