@@ -137,10 +137,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         kept = _drawn(items, tests)
         config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
         items[:] = [item for item in items if id(item) in kept]
+    # What takes longest begins first: nobody waits for it at the end.
+    items.sort(key=lambda item: _folder(item, tests) not in CROWDED)
     for item in items:
-        folder = item.path.relative_to(tests).parts[0] if item.path.is_relative_to(tests) else ""
+        folder = _folder(item, tests)
         group = folder if folder in CROWDED else item.nodeid.rpartition("::")[0]
         item.add_marker(pytest.mark.xdist_group(group))
+
+
+def _folder(item: pytest.Item, tests: Path) -> str:
+    """Answer in which folder of the suite a test is, nothing where it is none of the suite's."""
+    return item.path.relative_to(tests).parts[0] if item.path.is_relative_to(tests) else ""
 
 
 def _drawn(items: list[pytest.Item], tests: Path) -> set[int]:
@@ -151,8 +158,7 @@ def _drawn(items: list[pytest.Item], tests: Path) -> set[int]:
             item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
         )
         kind = next((value for value in params.values() if isinstance(value, str) and value in KINDS), None)
-        folder = item.path.relative_to(tests).parts[0] if item.path.is_relative_to(tests) else ""
-        drawn = folder in UPPER and kind is not None
+        drawn = _folder(item, tests) in UPPER and kind is not None
         name = item.nodeid.replace(str(kind), "*") if drawn else item.nodeid
         variants[name].append((kind or "", id(item)))
     kept: set[int] = set()
