@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx2
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 
 from outlast import app as app_module
 from outlast.cli.main import app
+from outlast.drills.fleet import Fleet
 from outlast.drills.storm import campaign, report
 from outlast.drills.storm.agents import Place, Theirs, app_of
 from outlast.drills.storm.campaign import Plan, Played
@@ -210,6 +212,14 @@ class TestRun:
         page = markdown(told)
         assert page.startswith("**Something was broken.**")
         assert "- `one_task_per_key`, seed 7: two \\| tasks" in page
+
+    @pytest.mark.parametrize("workers", [1, 5])
+    def test_a_campaign_has_as_many_workers_as_were_asked_for(self, tmp_path: Path, workers: int) -> None:
+        relay: Any = SimpleNamespace(listens_on=1)
+        made: Any = SimpleNamespace(tickets=(relay, relay), url="sqlite:///s.db", apis=(relay,))
+        plan = replace(PLAYED.plan, workers=workers)
+        posts = campaign._posts(plan, made, Fleet(tmp_path), tmp_path)
+        assert [post.kind for post in posts.all] == [*["worker"] * workers, "settler", "api"]
 
     def test_a_campaign_is_played_again_by_one_line(self) -> None:
         assert replay(replace(PLAYED.plan, only=("kill_*",))) == (

@@ -103,7 +103,7 @@ def _posts(plan: Plan, made: World, fleet: Fleet, folder: Path) -> Posts:
         fleet,
         Place(keys=keys, plain=plain, app="" if plan.theirs is None else plan.theirs.app),
         environ,
-        workers=WORKERS,
+        workers=plan.workers,
         apis=list(made.apis),
         timers=plan.timers,
     )
