@@ -157,6 +157,12 @@ CANNOT_BE = {
         look((1, "succeeded"), 2, 3),
         retry(2, 4, 5),
     ],
+    "a retry, of what has succeeded, that nobody was answered": [
+        submit(("t1", False), 0, 1),
+        look((1, "succeeded"), 2, 3),
+        retry(None, 4),
+        look((2, "live"), 6, 7),
+    ],
     "two decisions": [decide("approve", "taken", 0, 1), decide("reject", "taken", 2, 3, "bob")],
     "two who were taken at once": [decide("approve", "taken", 0, 3), decide("approve", "taken", 1, 2, "bob")],
     "what stands and was never said": [decide("approve", "reject", 0, 1)],

@@ -109,9 +109,8 @@ def _retried(state: tuple[Any, ...], answer: Hashable) -> list[State]:
         # It was live, or whatever had ended cannot be tried again.
         return [state]
     opened = round_ + 1
-    if answer is UNKNOWN:
-        return [(name, opened, "live")]
-    return [(name, opened, "live")] if answer == opened and stands != "succeeded" else []
+    # What has succeeded is never opened again, whether anybody was told or not.
+    return [(name, opened, "live")] if answer in (opened, UNKNOWN) and stands != "succeeded" else []
 
 
 def _goes_on(round_: int, stands: str, now_round: int, now: str) -> bool:
