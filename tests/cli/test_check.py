@@ -69,6 +69,13 @@ def test_errors_end_with_their_own_codes(shell: Shell, terminal: Terminal) -> No
     assert "there is no module nothing" in none.json["findings"][0]["message"]
 
 
+def test_what_code_says_when_it_breaks_is_told_without_passwords(bare: Shell) -> None:
+    (bare.folder / "broken.py").write_text("raise RuntimeError('postgresql://ann:hidden@db is away')\n")
+    for options in ((), ("--json",)):
+        said = bare.run("check", "broken:app", *options)
+        assert (said.code, "is away" in said.out, "hidden" in said.out) == (2, True, False)
+
+
 @pytest.mark.parametrize(
     ("url", "exit_code", "code"),
     [
@@ -84,5 +91,7 @@ def test_a_database_that_is_away_or_bare_is_an_error(
     first = said.json["findings"][0]
     assert (said.code, first["code"], first["level"]) == (exit_code, code, "error")
     assert "hidden" not in said.out
+    # Nothing is written, not even an empty file.
+    assert {path.name for path in bare.folder.iterdir()} == {"app.py"}
     # What needs no database is found all the same.
     assert any(one["code"] == "business_key" for one in said.json["findings"])

@@ -86,7 +86,19 @@ async def test_a_path_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
         await store.close()
 
 
+async def test_only_a_migration_makes_a_file(tmp_path: Path) -> None:
+    store = SqliteStore(f"sqlite:///{tmp_path}/new/outlast.db")
+    with pytest.raises(SchemaOutdated, match="there is no database at"):
+        await store.open()
+    assert os.listdir(tmp_path) == []
+    await store.migrate()
+    await store.open()
+    await store.close()
+    assert os.listdir(tmp_path / "new") == ["outlast.db"]
+
+
 async def test_a_file_without_a_schema_is_outdated(tmp_path: Path) -> None:
+    (tmp_path / "outlast.db").touch()
     store = SqliteStore(f"sqlite:///{tmp_path}/outlast.db")
     with pytest.raises(SchemaOutdated, match="outlast migrate"):
         await store.open()

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 import apsw
 
 from outlast import clock
-from outlast.errors import ConfigurationError, StoreUnavailable
+from outlast.errors import ConfigurationError, SchemaOutdated, StoreUnavailable
 from outlast.store.approving import (
     ApprovalFilter,
     ApprovalRow,
@@ -186,6 +186,8 @@ class SqliteStore:
         """Connect; see ``Store.open``."""
         if self._open:
             return
+        if connections.is_missing(self._path):
+            raise SchemaOutdated(f"there is no database at {self._path}; run `outlast migrate`")
         executor = self._start()
         try:
             await executor.read(migrating.check_schema)

@@ -75,6 +75,18 @@ def translate(error: Exception, path: str) -> Exception:
     return answer
 
 
+def is_missing(path: str) -> bool:
+    """Say whether there is no file at a path, so that to connect would make one."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return path != MEMORY
+    except OSError:
+        # Whoever connects is told why.
+        return False
+    return False
+
+
 def connect(path: str, *, cache_kib: int = 16_384) -> apsw.Connection:
     """Open a connection: WAL, synchronous FULL, no foreign keys; the parent folder is made.
 
