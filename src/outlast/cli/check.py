@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from outlast.app import Outlast
 from outlast.checking import Finding, check_declared, check_stored
 from outlast.cli import options
-from outlast.cli.failing import CONFLICT, EXIT_CODES, OK, USAGE, command
+from outlast.cli.failing import CONFLICT, EXIT_CODES, OK, USAGE, command, masked
 from outlast.cli.loading import load_app
 from outlast.cli.printing import say, say_json
 from outlast.core import ids
@@ -86,7 +86,7 @@ def _configured(target: str | None, database_url: str | None, found: list[Findin
 
 
 def _error(code: str, about: str, message: str) -> Finding:
-    return Finding(level="error", code=code, about=about, message=message, hint="")
+    return Finding(level="error", code=code, about=about, message=masked(message), hint="")
 
 
 def _say(found: list[Finding], database: str | None, schema: int | None) -> None:
