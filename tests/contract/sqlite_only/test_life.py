@@ -17,6 +17,7 @@ from tests.contract.sqlite_only.processes import submission
 from outlast import clock
 from outlast.errors import ConfigurationError, SchemaOutdated, StoreUnavailable
 from outlast.store.records import Submitted, TaskRef
+from outlast.store.rows import TaskFilter
 from outlast.store.sqlite import SqliteStore
 from outlast.store.sqlite.adapter import path_of
 
@@ -207,6 +208,17 @@ async def test_a_store_that_was_reopened_still_hears_of_other_processes(
         await store.submit([submission(number)], connection=beside)
         beside.execute("commit")
         assert await asyncio.wait_for(waiting, 10)
+
+
+async def test_what_was_committed_elsewhere_before_the_first_wait_is_heard(
+    store: SqliteStore, beside: apsw.Connection
+) -> None:
+    """Whoever has read and then waits misses nothing, however late anybody begins to look out."""
+    await store.list_tasks(TaskFilter(tenant="tenant"))
+    beside.execute("begin immediate")
+    await store.submit([submission(1)], connection=beside)
+    beside.execute("commit")
+    assert await asyncio.wait_for(store.wakes.wait("queue", 60), 10)
 
 
 async def test_closing_ends_waits(store: SqliteStore) -> None:

@@ -135,7 +135,7 @@ class Writer(Desk):
     ) -> None:
         super().__init__(path, now=now, connect=connect)
         self._lanes: dict[LaneKey, int] = {}
-        self._seen_version: int | None = None
+        self._seen: tuple[apsw.Connection, int] | None = None
         self._log: Log | None = None
 
     def connection(self) -> apsw.Connection:
@@ -210,8 +210,12 @@ class Writer(Desk):
         return Carried(outcomes, frozenset(tx.hints))
 
     def changed_elsewhere(self) -> bool:
-        """Say whether another connection has committed since this was asked last."""
-        version = next(iter(self.connection().execute("pragma data_version")))[0]
-        changed = self._seen_version is not None and version != self._seen_version
-        self._seen_version = version
+        """Say whether another connection may have committed since this was asked last.
+
+        It may have where a connection was opened since: what was committed before that, its versions do not
+        tell.
+        """
+        connection = self.connection()
+        seen = connection, next(iter(connection.execute("pragma data_version")))[0]
+        changed, self._seen = seen != self._seen, seen
         return changed
