@@ -446,12 +446,33 @@ async def test_a_paused_resend_stays_in_the_queue_and_is_made_afterwards(
     await recorder.wait_for(held="first")
     await house.app.pauses.set("all", reason="r", by="kim")
     await recorder.release("first")
-    await house.waits(handle, "operator")
-    (queued,) = await house.app.operations.list(state="unknown")
-    assert queued.id == f"{handle.id}:create#1"
+    # Both for the switch and for whoever settles it; it bears the name of the latter.
+    queued = await unknown(house, handle)
+    assert [one.id for one in await house.app.operations.list(state="unknown")] == [queued]
     await house.app.pauses.clear("all", reason="r", by="kim")
     assert (await house.ended(handle)).result == (await recorder.tickets())[0]["id"]
     assert len(await posts(recorder)) == 2
+    assert await house.violations(recorder) == []
+
+
+async def test_an_unknown_that_a_switch_holds_back_goes_on_when_a_person_settles_it(
+    house: House, recorder: Recorder
+) -> None:
+    """Switches are set while something is wrong, and that is when people settle by hand."""
+    files = register(house, recorder)
+    await recorder.hold("first", Rule.act_then_reset())
+    handle = await house.submit(files)
+    house.start()
+    await recorder.wait_for(held="first")
+    await house.app.pauses.set("all", reason="r", by="kim")
+    await recorder.release("first")
+    (ticket,) = await recorder.tickets()
+    await house.app.operations.settle(
+        await unknown(house, handle), "happened", reason="it is there", by="kim", result=ticket
+    )
+    assert (await house.ended(handle)).result == ticket["id"]
+    assert [pause.scope for pause in await house.app.pauses.list()] == ["all"]
+    assert len(await posts(recorder)) == 1
     assert await house.violations(recorder) == []
 
 

@@ -650,7 +650,7 @@ async def test_a_resend_that_a_switch_holds_back_is_not_counted(house: House, re
     await house.app.pauses.set("tool:create", reason="r", by="kim")
     await recorder.plan(Rule.stale(60_000))
     await recorder.release("call")
-    await house.waits(handle, "operator")
+    await house.waits(handle, "reconciliation")
     (counted,) = await house.app.operations.stats()
     assert (counted.unknown, counted.sent_again) == (1, 0)
     await house.app.pauses.clear("tool:create", reason="r", by="kim")

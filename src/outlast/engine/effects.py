@@ -470,12 +470,8 @@ async def _wait(run: Run, operation: Operation, held: HeldBack) -> None:
     run.active -= 1
     due = None if held.wait_s is None else clock.monotonic() + held.wait_s
     try:
-        await run.wait_for_news(
-            operation.key,
-            Wait(reason=held.reason, due=due, stored=due is None),
-            held.wait_s,
-            since=held.since,
-        )
+        wait = Wait(reason=held.reason, due=due, stored=due is None, unknown=operation.state == "unknown")
+        await run.wait_for_news(operation.key, wait, held.wait_s, since=held.since)
     finally:
         run.active += 1
 

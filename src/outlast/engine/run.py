@@ -169,12 +169,13 @@ class Wait:
     """An open wait.
 
     reason: one of the reasons for which tasks wait. due: monotonic second at which it ends by itself, if it
-    does. stored: a timer on record.
+    does. stored: a timer on record. unknown: of a call that is unknown, so that a settlement ends it too.
     """
 
     reason: str
     due: float | None
     stored: bool
+    unknown: bool = False
 
 
 class Run:
@@ -548,6 +549,8 @@ class Run:
 
     def _suspension(self) -> EndAttempt:
         reasons = {wait.reason for wait in self.waits.values()}
+        if any(wait.unknown for wait in self.waits.values()):
+            reasons.add("reconciliation")
         reason = next(name for name in WAITING_REASONS if name in reasons)
         due = [wait.due for wait in self.waits.values() if wait.due is not None]
         awake_from = self._awake_from()
