@@ -7,11 +7,16 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from tests.races.holding import Rival, ended, start
 
 from outlast.store.posting import Cancel
 from outlast.store.records import Claimed, Entry, Serves, Submission
+from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.scene import Reopen, Scene
+
+ON_POSTGRES = pytest.mark.parametrize("store_kind", ["postgres"], indirect=True)
+"""Only there does anybody wait for a row."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,17 @@ def into(found: list[Blocked]) -> Callable[[str, str, str], Register]:
         return register
 
     return blocked
+
+
+def told(found: list[Blocked]) -> Callable[[Place, Blocked], Awaitable[None]]:
+    """Make the test that plays each of these."""
+
+    @pytest.mark.parametrize("twin", [pytest.param(one, id=one.name) for one in found])
+    async def test(place: Place, twin: Blocked) -> None:
+        await twin.play(place)
+        assert check_all(await place.scene.store.dump()) == []
+
+    return test
 
 
 def flushing(scene: Scene, claimed: Claimed, entry: Entry) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -92,12 +92,10 @@ class Rival:
 
     async def see_time_over(self, at: int | None) -> None:
         """Wait until the database's clock is past an instant."""
-        async with asyncio.timeout(PATIENCE):
-            while True:
-                [row] = await self.run("select outlast.clock_us() > $1 as over", at)
-                if row["over"]:
-                    return
-                await asyncio.sleep(0.005)
+        # A thousandth more, since the server rounds what it sleeps.
+        await self.run("select pg_sleep_until(to_timestamp(($1::bigint + 1000) / 1000000.0))", at)
+        [row] = await self.run("select outlast.clock_us() > $1 as over", at)
+        assert row["over"]
 
     async def see_blocked(self, twin: asyncio.Future[Any]) -> bool:
         """Wait until the twin waits for a lock (True) or has ended without waiting (False)."""
@@ -107,8 +105,23 @@ class Rival:
                 await self.run("select pg_stat_clear_snapshot()")
                 if await self.somebody_waits():
                     return True
+                # PostgreSQL tells nobody that a backend begins to wait.
                 await asyncio.sleep(0.005)
         return False
+
+    async def commits_first(self, act: Awaitable[T]) -> T:
+        """Begin an act that has to wait for what is open here; commit that, and answer what the act does."""
+        return await self._goes_first(act, self.commit)
+
+    async def fails_first(self, act: Awaitable[T]) -> T:
+        """Begin an act that has to wait for what is open here; roll that back, and answer what the act does."""
+        return await self._goes_first(act, self.rollback)
+
+    async def _goes_first(self, act: Awaitable[T], end: Callable[[], Awaitable[None]]) -> T:
+        twin = start(act)
+        assert await self.see_blocked(twin)
+        await end()
+        return await ended(twin)
 
 
 @asynccontextmanager

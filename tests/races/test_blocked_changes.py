@@ -12,24 +12,29 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.races.blocking import Blocked, Place, claim, deferred_then, flush, flushing, into, people
+from tests.races.blocking import (
+    ON_POSTGRES,
+    Blocked,
+    Place,
+    claim,
+    deferred_then,
+    flush,
+    flushing,
+    into,
+    people,
+    told,
+)
 from tests.races.holding import ended, rival, start
 
 from outlast.store.changing import Accepted, Adopted, Forked, OutsidePosted, Retried
 from outlast.store.posting import CancelReply
 from outlast.store.records import AttachSession, Claimed, TaskRef
-from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.changing import accept, adoption, retry, retry_of, verdict_on
 from outlast.testing.store_suite.forking import fork_of
 from outlast.testing.store_suite.outside import attach, happened, holding, post
 from outlast.testing.store_suite.scene import HOUR, ROUND, Scene
 
-
-@pytest.fixture(params=["postgres"])
-def store_kind(request: pytest.FixtureRequest) -> str:
-    """Only there does anybody wait for a row."""
-    return str(request.param)
-
+pytestmark = ON_POSTGRES
 
 BLOCKED: list[Blocked] = []
 blocked = into(BLOCKED)
@@ -59,10 +64,8 @@ async def _(place: Place) -> None:
     claimed = await failed(scene)
     async with rival(place.url) as other:
         await (await people(other)).retry([retry_of(scene, claimed)], now=scene.now)
-        twin = start(retry(scene, claimed))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == Retried(kind="not_ended", state="queued", round=ROUND + 1)
+        answer = await other.commits_first(retry(scene, claimed))
+        assert answer == Retried(kind="not_ended", state="queued", round=ROUND + 1)
     assert (await scene.task(claimed)).round == ROUND + 1
     assert len(await scene.rows("queue", claimed)) == 1
 
@@ -74,10 +77,7 @@ async def _(place: Place) -> None:
     claimed = await scene.running()
     async with rival(place.url) as other:
         await flush(other, scene, claimed, scene.failure())
-        twin = start(retry(scene, claimed))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin)).kind == "retried"
+        assert (await other.commits_first(retry(scene, claimed))).kind == "retried"
     assert (await scene.claim_task(claimed)).round == ROUND + 1
 
 
@@ -93,10 +93,8 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         outcome = await scene.outcome(claimed, "it/undo", "succeeded")
         await flush(other, scene, claimed, outcome, scene.failure())
-        twin = start(retry(scene, claimed))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == Retried(kind="undone", state="failed", round=ROUND)
+        answer = await other.commits_first(retry(scene, claimed))
+        assert answer == Retried(kind="undone", state="failed", round=ROUND)
 
 
 @blocked("retry", "head", "held")
@@ -106,10 +104,8 @@ async def _(place: Place) -> None:
     claimed = await failed(scene)
     async with rival(place.url) as other:
         await (await people(other)).retry([retry_of(scene, claimed)], now=scene.now)
-        twin = start(retry(scene, claimed))
-        assert await other.see_blocked(twin)
-        await other.rollback()
-        assert await ended(twin) == Retried(kind="retried", state="queued", round=ROUND + 1)
+        answer = await other.fails_first(retry(scene, claimed))
+        assert answer == Retried(kind="retried", state="queued", round=ROUND + 1)
 
 
 # ── fork ─────────────────────────────────────────────────────────────────────────────────────────
@@ -125,10 +121,7 @@ async def _(place: Place) -> None:
     asked = fork_of(scene, claimed, "it")
     async with rival(place.url) as other:
         await flush(other, scene, claimed, intent)
-        twin = start(scene.store.fork([asked], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == [Forked(kind="forked")]
+        assert await other.commits_first(scene.store.fork([asked], now=scene.now)) == [Forked(kind="forked")]
     dump = await scene.store.dump()
     rows = [row for row in dump["issued"] if row["task"] == asked.new]
     assert [(row["key"], row["idempotency_key"]) for row in rows] == [("it", f"{claimed.task}:it")]
@@ -141,10 +134,8 @@ async def _(place: Place) -> None:
     claimed = await scene.running()
     async with rival(place.url) as other:
         await flush(other, scene, claimed, scene.intent("it"))
-        twin = start(scene.store.fork([fork_of(scene, claimed)], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == [Forked(kind="unsettled", keys=("it",))]
+        answer = await other.commits_first(scene.store.fork([fork_of(scene, claimed)], now=scene.now))
+        assert answer == [Forked(kind="unsettled", keys=("it",))]
 
 
 @blocked("fork", "new", "changed")
@@ -154,10 +145,7 @@ async def _(place: Place) -> None:
     asked = fork_of(scene, await scene.submit())
     async with rival(place.url) as other:
         await (await people(other)).fork([asked], now=scene.now)
-        twin = start(scene.store.fork([asked], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == [Forked(kind="forked")]
+        assert await other.commits_first(scene.store.fork([asked], now=scene.now)) == [Forked(kind="forked")]
     assert [row["task"] for row in (await scene.store.dump())["queue"]].count(asked.new) == 1
 
 
@@ -170,10 +158,10 @@ async def _(place: Place) -> None:
         first, second = [fork_of(scene, await scene.submit(), **key) for _ in range(2)]
         async with rival(place.url) as other:
             await (await people(other)).fork([first], now=scene.now)
-            twin = start(scene.store.fork([replace(second, digest=digest)], now=scene.now))
-            assert await other.see_blocked(twin)
-            await other.commit()
-            assert await ended(twin) == [Forked(kind=kind, task=first.new)]
+            answer = await other.commits_first(
+                scene.store.fork([replace(second, digest=digest)], now=scene.now)
+            )
+            assert answer == [Forked(kind=kind, task=first.new)]
 
 
 @blocked("fork", "key", "held")
@@ -183,10 +171,7 @@ async def _(place: Place) -> None:
     first, second = [fork_of(scene, await scene.submit(), key="key-one", digest="d") for _ in range(2)]
     async with rival(place.url) as other:
         await (await people(other)).fork([first], now=scene.now)
-        twin = start(scene.store.fork([second], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.rollback()
-        assert await ended(twin) == [Forked(kind="forked")]
+        assert await other.fails_first(scene.store.fork([second], now=scene.now)) == [Forked(kind="forked")]
 
 
 @blocked("fork", "head", "held")
@@ -195,10 +180,8 @@ async def _(place: Place) -> None:
     record = await scene.submit()
     async with rival(place.url) as other:
         await other.hold("tasks", tenant=record.tenant, id=record.task)
-        twin = start(scene.store.fork([fork_of(scene, record)], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == [Forked(kind="forked")]
+        answer = await other.commits_first(scene.store.fork([fork_of(scene, record)], now=scene.now))
+        assert answer == [Forked(kind="forked")]
 
 
 # ── adopt, wake ──────────────────────────────────────────────────────────────────────────────────
@@ -214,10 +197,8 @@ async def _(place: Place) -> None:
     asked = await adoption(scene, claimed, "version-2")
     async with rival(place.url) as other:
         await claim(other, scene, session, record, claimed.version)
-        twin = start(scene.store.adopt([asked], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == [Adopted(kind="running", state="running")]
+        answer = await other.commits_first(scene.store.adopt([asked], now=scene.now))
+        assert answer == [Adopted(kind="running", state="running")]
     assert (await scene.task(claimed)).version == claimed.version
 
 
@@ -247,10 +228,8 @@ async def _(place: Place) -> None:
     first, second = [await adoption(scene, claimed, version) for version in ("version-2", "version-3")]
     async with rival(place.url) as other:
         await (await people(other)).adopt([first], now=scene.now)
-        twin = start(scene.store.adopt([second], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == [Adopted(kind="moved", state="queued")]
+        answer = await other.commits_first(scene.store.adopt([second], now=scene.now))
+        assert answer == [Adopted(kind="moved", state="queued")]
     assert (await scene.task(claimed)).version == "version-2"
 
 
@@ -262,10 +241,8 @@ async def _(place: Place) -> None:
     first, second = [await adoption(scene, claimed, version) for version in ("version-2", "version-3")]
     async with rival(place.url) as other:
         await (await people(other)).adopt([first], now=scene.now)
-        twin = start(scene.store.adopt([second], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.rollback()
-        assert await ended(twin) == [Adopted(kind="adopted", state="queued")]
+        answer = await other.fails_first(scene.store.adopt([second], now=scene.now))
+        assert answer == [Adopted(kind="adopted", state="queued")]
     assert (await scene.task(claimed)).version == "version-3"
 
 
@@ -283,10 +260,7 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         ref = TaskRef(tenant=claimed.tenant, task=claimed.task)
         assert await (await people(other)).wake(ref, "person:rival", "first", now=scene.now)
-        twin = waking(scene, claimed)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) is False
+        assert await other.commits_first(waking(scene, claimed)) is False
     assert len(await scene.rows("queue", claimed)) == 1
 
 
@@ -296,10 +270,7 @@ async def _(place: Place) -> None:
     claimed = await scene.waiting("operator")
     async with rival(place.url) as other:
         await other.hold("tasks", tenant=claimed.tenant, id=claimed.task)
-        twin = waking(scene, claimed)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) is True
+        assert await other.commits_first(waking(scene, claimed)) is True
 
 
 # ── accept ───────────────────────────────────────────────────────────────────────────────────────
@@ -312,10 +283,8 @@ async def _(place: Place) -> None:
     claimed = await succeeded(scene)
     async with rival(place.url) as other:
         await (await people(other)).accept([verdict_on(scene, claimed, "rejected")], now=scene.now)
-        twin = start(accept(scene, claimed))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == Accepted(kind="conflict", number=1, state="succeeded")
+        answer = await other.commits_first(accept(scene, claimed))
+        assert answer == Accepted(kind="conflict", number=1, state="succeeded")
     assert (await scene.task(claimed)).accepted == "rejected"
 
 
@@ -327,10 +296,8 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         judged = ("rejected", "checker:totals", "wrong", "{}")
         await flush(other, scene, claimed, scene.success(judged=judged))
-        twin = start(accept(scene, claimed))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == Accepted(kind="conflict", number=1, state="succeeded")
+        answer = await other.commits_first(accept(scene, claimed))
+        assert answer == Accepted(kind="conflict", number=1, state="succeeded")
 
 
 @blocked("accept", "head", "held")
@@ -340,10 +307,8 @@ async def _(place: Place) -> None:
     claimed = await succeeded(scene)
     async with rival(place.url) as other:
         await (await people(other)).accept([verdict_on(scene, claimed, "rejected")], now=scene.now)
-        twin = start(accept(scene, claimed))
-        assert await other.see_blocked(twin)
-        await other.rollback()
-        assert await ended(twin) == Accepted(kind="recorded", number=1, state="succeeded")
+        answer = await other.fails_first(accept(scene, claimed))
+        assert answer == Accepted(kind="recorded", number=1, state="succeeded")
     assert (await scene.task(claimed)).accepted == "accepted"
 
 
@@ -357,10 +322,8 @@ async def _(place: Place) -> None:
     first, second = await scene.running(), await scene.running()
     async with rival(place.url) as other:
         await flush(other, scene, first, attach())
-        twin = flushing(scene, second, attach())
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin))[0].refusals == ((0, f"taken {first.task}"),)
+        answer = await other.commits_first(flushing(scene, second, attach()))
+        assert answer[0].refusals == ((0, f"taken {first.task}"),)
     assert await scene.store.read_outside(second.tenant, second.task) == []
 
 
@@ -373,10 +336,8 @@ async def _(place: Place) -> None:
     first, second = await scene.running(), await scene.running()
     async with rival(place.url) as other:
         await flush(other, scene, first, attach())
-        twin = flushing(scene, second, attach())
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin))[0].refusals == ((0, f"taken {first.task}"),)
+        answer = await other.commits_first(flushing(scene, second, attach()))
+        assert answer[0].refusals == ((0, f"taken {first.task}"),)
 
 
 @blocked("flush", "outside", "held")
@@ -388,10 +349,7 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         await flush(other, scene, first, *wishes)
         batch = scene.batch(scene.writes(second, *reversed(wishes)))
-        twin = start(scene.store.flush(batch, now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.rollback()
-        assert (await ended(twin))[0].refusals == ()
+        assert (await other.fails_first(scene.store.flush(batch, now=scene.now)))[0].refusals == ()
     assert len(await scene.store.read_outside(second.tenant, second.task)) == 2
 
 
@@ -402,10 +360,7 @@ async def _(place: Place) -> None:
     claimed = await holding(scene)
     async with rival(place.url) as other:
         await flush(other, scene, claimed, scene.suspension("signal"))
-        twin = start(post(scene, happened(scene)))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert [one.kind for one in await ended(twin)] == ["accepted"]
+        assert [one.kind for one in await other.commits_first(post(scene, happened(scene)))] == ["accepted"]
     assert (await scene.task(claimed)).state == "queued"
 
 
@@ -442,10 +397,7 @@ async def _(place: Place) -> None:
     claimed = await holding(scene)
     async with rival(place.url) as other:
         await other.hold("tasks", tenant=claimed.tenant, id=claimed.task)
-        twin = start(post(scene, happened(scene)))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert [one.kind for one in await ended(twin)] == ["accepted"]
+        assert [one.kind for one in await other.commits_first(post(scene, happened(scene)))] == ["accepted"]
 
 
 # ── cancel with undo ─────────────────────────────────────────────────────────────────────────────
@@ -458,10 +410,8 @@ async def _(place: Place) -> None:
     claimed = await scene.running()
     async with rival(place.url) as other:
         await flush(other, scene, claimed, scene.suspension("signal"))
-        twin = start(scene.cancel(claimed, undo=True))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == CancelReply(kind="requested", state="queued")
+        answer = await other.commits_first(scene.cancel(claimed, undo=True))
+        assert answer == CancelReply(kind="requested", state="queued")
     assert (await scene.claim_task(claimed)).cancelling
 
 
@@ -485,7 +435,4 @@ async def _(place: Place) -> None:
 # ── the tests ────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("twin", [pytest.param(one, id=one.name) for one in BLOCKED])
-async def test_a_blocked_twin_tells_the_truth(place: Place, twin: Blocked) -> None:
-    await twin.play(place)
-    assert check_all(await place.scene.store.dump()) == []
+test_a_blocked_twin_tells_the_truth = told(BLOCKED)

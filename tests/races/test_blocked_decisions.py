@@ -9,8 +9,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import pytest
-from tests.races.blocking import Blocked, Place, cancel, deferred_then, flush, flushing, into, people
+from tests.races.blocking import (
+    ON_POSTGRES,
+    Blocked,
+    Place,
+    cancel,
+    deferred_then,
+    flush,
+    flushing,
+    into,
+    people,
+    told,
+)
 from tests.races.holding import ended, rival, start
 
 from outlast.store.approving import ApprovalRow
@@ -19,17 +29,11 @@ from outlast.store.records import (
     Consent,
     ExpireApproval,
 )
-from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.posting import head
 from outlast.testing.store_suite.reconciling import late
 from outlast.testing.store_suite.scene import SECOND, Scene
 
-
-@pytest.fixture(params=["postgres"])
-def store_kind(request: pytest.FixtureRequest) -> str:
-    """Only there does anybody wait for a row."""
-    return str(request.param)
-
+pytestmark = ON_POSTGRES
 
 BLOCKED: list[Blocked] = []
 blocked = into(BLOCKED)
@@ -70,10 +74,7 @@ async def _(place: Place) -> None:
     claimed, row = await asked(scene)
     async with rival(place.url) as other:
         await (await people(other)).decide([scene.decision(row)], now=scene.now)
-        twin = start(scene.decide(row, "reject"))
-        assert await other.see_blocked(twin)
-        await other.rollback()
-        assert (await ended(twin)).kind == "decided"
+        assert (await other.fails_first(scene.decide(row, "reject"))).kind == "decided"
     assert (await scene.approval(claimed, row.key)).state == "rejected"
 
 
@@ -83,10 +84,7 @@ async def _(place: Place) -> None:
     claimed, row = await asked(scene)
     async with rival(place.url) as other:
         await other.hold("tasks", tenant=claimed.tenant, id=claimed.task)
-        twin = start(scene.decide(row))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin)).kind == "decided"
+        assert (await other.commits_first(scene.decide(row))).kind == "decided"
 
 
 @blocked("decide", "quorum", "changed")
@@ -96,10 +94,7 @@ async def _(place: Place) -> None:
     claimed, row = await asked(scene, quorum=2)
     async with rival(place.url) as other:
         await (await people(other)).decide([scene.decision(row)], now=scene.now)
-        twin = start(scene.decide(row))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin)).kind == "decided"
+        assert (await other.commits_first(scene.decide(row))).kind == "decided"
     assert (await scene.approval(claimed, row.key)).votes == 2
 
 
@@ -111,10 +106,7 @@ async def _(place: Place) -> None:
     edit = scene.decision(row, arguments="{}", shown="{}", new_fingerprint="edited")
     async with rival(place.url) as other:
         await (await people(other)).decide([edit], now=scene.now)
-        twin = start(scene.decide(row))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin)).kind == "fingerprint"
+        assert (await other.commits_first(scene.decide(row))).kind == "fingerprint"
     assert (await scene.approval(claimed, row.key)).votes == 1
 
 
@@ -128,10 +120,7 @@ async def _(place: Place) -> None:
         await flush(other, scene, claimed, ExpireApproval(key=row.key, number=1))
         # By its own time the decision would be in time.
         scene.pass_time(-1)
-        twin = start(scene.decide(row))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin)).kind == "expired"
+        assert (await other.commits_first(scene.decide(row))).kind == "expired"
     assert (await scene.kinds(claimed)).count("approval.expired") == 1
     assert await scene.rows("votes", claimed) == []
 
@@ -160,10 +149,7 @@ async def _(place: Place) -> None:
     await scene.decide(row)
     async with rival(place.url) as other:
         await flush(other, scene, claimed, scene.agreed_intent(ask))
-        twin = start(scene.decide(row, "reject"))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin)).kind == "conflict"
+        assert (await other.commits_first(scene.decide(row, "reject"))).kind == "conflict"
     assert (await scene.approval(claimed, row.key)).state == "used"
 
 
@@ -187,10 +173,7 @@ async def _(place: Place) -> None:
     claimed, row = await asked(scene)
     async with rival(place.url) as other:
         await flush(other, scene, claimed, scene.ask(row.key, number=2))
-        twin = start(scene.decide(row))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin)).kind == "conflict"
+        assert (await other.commits_first(scene.decide(row))).kind == "conflict"
     states = [one.state for one in await scene.store.read_approvals(claimed.tenant, claimed.task)]
     assert states == ["withdrawn", "pending"]
     assert (await scene.operation(claimed, row.key)).state == "planned"
@@ -203,10 +186,7 @@ async def _(place: Place) -> None:
     claimed, row = await asked(scene)
     async with rival(place.url) as other:
         await flush(other, scene, claimed, scene.suspension("approval"))
-        twin = start(scene.decide(row))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin)).kind == "decided"
+        assert (await other.commits_first(scene.decide(row))).kind == "decided"
     assert (await scene.task(claimed)).state == "queued"
 
 
@@ -229,10 +209,7 @@ async def _(place: Place) -> None:
     await scene.write(claimed, scene.suspension("approval"))
     async with rival(place.url) as other:
         await (await people(other)).cancel([cancel(claimed)], now=scene.now)
-        twin = start(scene.decide(row))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin)).kind == "conflict"
+        assert (await other.commits_first(scene.decide(row))).kind == "conflict"
     assert (await scene.kinds(claimed))[-1] == "task.cancelled"
 
 
@@ -313,10 +290,7 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         theirs = await people(other)
         assert await theirs.withdraw_rule(scene.tenant, number, "person:bob", "no", now=scene.now)
-        twin = withdrawing(scene, number)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) is False
+        assert await other.commits_first(withdrawing(scene, number)) is False
 
 
 @blocked("withdraw_rule", "rules", "held")
@@ -327,10 +301,7 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         theirs = await people(other)
         assert await theirs.withdraw_rule(scene.tenant, number, "person:bob", "no", now=scene.now)
-        twin = withdrawing(scene, number)
-        assert await other.see_blocked(twin)
-        await other.rollback()
-        assert await ended(twin) is True
+        assert await other.fails_first(withdrawing(scene, number)) is True
     assert (await scene.store.read_rules(scene.tenant, "pay")).rules == ()
 
 
@@ -343,10 +314,7 @@ async def _(place: Place) -> None:
     intent = scene.intent(name="pay", consent=consent)
     async with rival(place.url) as other:
         await flush(other, scene, claimed, intent)
-        twin = withdrawing(scene, number)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) is True
+        assert await other.commits_first(withdrawing(scene, number)) is True
     assert (await scene.operation(claimed, intent.key)).state == "running"
 
 
@@ -359,10 +327,10 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         theirs = await people(other)
         await theirs.withdraw_rule(scene.tenant, number, "person:bob", "no", now=scene.now)
-        twin = flushing(scene, claimed, scene.intent(name="pay", consent=consent))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin))[0].refusals == ((0, "rules_changed"),)
+        answer = await other.commits_first(
+            flushing(scene, claimed, scene.intent(name="pay", consent=consent))
+        )
+        assert answer[0].refusals == ((0, "rules_changed"),)
 
 
 @blocked("flush", "rules", "changed")
@@ -372,10 +340,8 @@ async def _(place: Place) -> None:
     claimed = await scene.running()
     async with rival(place.url) as other:
         await (await people(other)).put_rule(scene.rule("pay", "deny"), now=scene.now)
-        twin = flushing(scene, claimed, scene.intent(name="pay"))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin))[0].refusals == ((0, "rules_changed"),)
+        answer = await other.commits_first(flushing(scene, claimed, scene.intent(name="pay")))
+        assert answer[0].refusals == ((0, "rules_changed"),)
 
 
 @blocked("flush", "rules", "held")
@@ -411,10 +377,10 @@ async def _(place: Place) -> None:
     resend = scene.intent(intent.key, attempt=1, turn=2, resend=True)
     async with rival(place.url) as other:
         await flush(other, scene, claimed, resend)
-        twin = start(scene.store.settle([scene.settlement(claimed, intent.key)], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert [(one.kind, one.state) for one in await ended(twin)] == [("conflict", "running")]
+        answer = await other.commits_first(
+            scene.store.settle([scene.settlement(claimed, intent.key)], now=scene.now)
+        )
+        assert [(one.kind, one.state) for one in answer] == [("conflict", "running")]
 
 
 @blocked("settle", "head", "changed")
@@ -458,7 +424,4 @@ async def _(place: Place) -> None:
 # ── the tests ────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("twin", [pytest.param(one, id=one.name) for one in BLOCKED])
-async def test_a_blocked_twin_tells_the_truth(place: Place, twin: Blocked) -> None:
-    await twin.play(place)
-    assert check_all(await place.scene.store.dump()) == []
+test_a_blocked_twin_tells_the_truth = told(BLOCKED)

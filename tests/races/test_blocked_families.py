@@ -8,8 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-from tests.races.blocking import Blocked, Place, cancel, claim, deferred_then, flush, flushing, into, people
+from tests.races.blocking import (
+    ON_POSTGRES,
+    Blocked,
+    Place,
+    cancel,
+    claim,
+    deferred_then,
+    flush,
+    flushing,
+    into,
+    people,
+    told,
+)
 from tests.races.holding import ended, rival, start
 
 from outlast.store.posting import Delivered
@@ -20,17 +31,11 @@ from outlast.store.records import (
     Submitted,
     TaskRef,
 )
-from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.effects import refusal, switch
 from outlast.testing.store_suite.posting import inbox
 from outlast.testing.store_suite.scene import HOUR, Scene, changed
 
-
-@pytest.fixture(params=["postgres"])
-def store_kind(request: pytest.FixtureRequest) -> str:
-    """Only there does anybody wait for a row."""
-    return str(request.param)
-
+pytestmark = ON_POSTGRES
 
 BLOCKED: list[Blocked] = []
 blocked = into(BLOCKED)
@@ -52,10 +57,8 @@ async def _(place: Place) -> None:
     kid = kid_of(scene, parent)
     async with rival(place.url) as other:
         await flush(other, scene, parent, scene.success())
-        twin = start(scene.store.submit([kid]))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == [Submitted(kind="stale", task=kid.task)]
+        answer = await other.commits_first(scene.store.submit([kid]))
+        assert answer == [Submitted(kind="stale", task=kid.task)]
     assert await scene.store.read_tasks([TaskRef(tenant=kid.tenant, task=kid.task)]) == []
 
 
@@ -67,10 +70,7 @@ async def _(place: Place) -> None:
     kid = kid_of(scene, parent)
     async with rival(place.url) as other:
         await (await people(other)).cancel([cancel(parent)], now=scene.now)
-        twin = start(scene.store.submit([kid]))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert [one.kind for one in await ended(twin)] == ["stale"]
+        assert [one.kind for one in await other.commits_first(scene.store.submit([kid]))] == ["stale"]
 
 
 @blocked("submit", "parent", "changed")
@@ -94,10 +94,8 @@ async def _(place: Place) -> None:
     kid, alone = kid_of(scene, parent), scene.submission()
     async with rival(place.url) as other:
         await other.hold("tasks", tenant=parent.tenant, id=parent.task)
-        twin = start(scene.store.submit([alone, kid]))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert [one.kind for one in await ended(twin)] == ["accepted", "accepted"]
+        answer = await other.commits_first(scene.store.submit([alone, kid]))
+        assert [one.kind for one in answer] == ["accepted", "accepted"]
     assert (await scene.task(parent)).children == 1
 
 
@@ -123,10 +121,7 @@ async def _(place: Place) -> None:
     parent = await a_child_has_ended(scene)
     async with rival(place.url) as other:
         await flush(other, scene, parent, scene.suspension("child"))
-        twin = delivering(scene)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert [one.task for one in (await ended(twin)).told] == [parent.task]
+        assert [one.task for one in (await other.commits_first(delivering(scene))).told] == [parent.task]
     assert (await scene.task(parent)).state == "queued"
 
 
@@ -148,10 +143,7 @@ async def _(place: Place) -> None:
     parent = await a_child_has_ended(scene)
     async with rival(place.url) as other:
         await flush(other, scene, parent, scene.success())
-        twin = delivering(scene)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin)).told == ()
+        assert (await other.commits_first(delivering(scene))).told == ()
     await scene.deliver_all()
     assert await inbox(scene, parent) == []
     assert (await scene.kinds(parent))[-1] == "task.succeeded"
@@ -166,10 +158,7 @@ async def _(place: Place) -> None:
     await scene.write(parent, scene.success())
     async with rival(place.url) as other:
         await claim(other, scene, session, kid)
-        twin = delivering(scene)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert [one.task for one in (await ended(twin)).cancelled] == [kid.task]
+        assert [one.task for one in (await other.commits_first(delivering(scene))).cancelled] == [kid.task]
     task = await scene.task(kid)
     assert (task.state, task.cancelling) == ("running", True)
 
@@ -180,10 +169,7 @@ async def _(place: Place) -> None:
     parent = await a_child_has_ended(scene)
     async with rival(place.url) as other:
         await other.hold("tasks", tenant=parent.tenant, id=parent.task)
-        twin = delivering(scene)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert [one.task for one in (await ended(twin)).told] == [parent.task]
+        assert [one.task for one in (await other.commits_first(delivering(scene))).told] == [parent.task]
 
 
 @blocked("deliver", "post", "changed")
@@ -225,10 +211,7 @@ async def _(place: Place) -> None:
             await scene.write(await scene.claim_task(await scene.child(parent)), scene.success())
     async with rival(place.url) as other:
         theirs = await (await other.about_to_commit("deliver")).deliver(3, now=scene.now)
-        twin = delivering(scene)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        told = {one.task for one in (*theirs.told, *(await ended(twin)).told)}
+        told = {one.task for one in (*theirs.told, *(await other.commits_first(delivering(scene))).told)}
     assert told == {parent.task for parent in parents}
     for parent in parents:
         assert [row.number for row in await inbox(scene, parent)] == [1, 2]
@@ -255,10 +238,7 @@ async def _(place: Place) -> None:
     await scene.store.pause(switch(scene.tenant), now=scene.now)
     async with rival(place.url) as other:
         await flush(other, scene, claimed, scene.intent())
-        twin = start(scene.store.resume(switch(scene.tenant), now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) is True
+        assert await other.commits_first(scene.store.resume(switch(scene.tenant), now=scene.now)) is True
     assert [one.task for one in (await ended(delivering(scene))).told] == [claimed.task]
 
 
@@ -270,10 +250,7 @@ async def _(place: Place) -> None:
     await scene.store.pause(switch(scene.tenant), now=scene.now)
     async with rival(place.url) as other:
         assert await (await people(other)).resume(switch(scene.tenant), now=scene.now)
-        twin = flushing(scene, claimed, scene.intent())
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin))[0].refusals == ()
+        assert (await other.commits_first(flushing(scene, claimed, scene.intent())))[0].refusals == ()
     assert (await scene.store.dump())["held_tasks"] == []
 
 
@@ -284,10 +261,8 @@ async def _(place: Place) -> None:
     claimed = await scene.running()
     async with rival(place.url) as other:
         await (await people(other)).pause(switch(scene.tenant), now=scene.now)
-        twin = flushing(scene, claimed, scene.intent())
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin))[0].refusals == ((0, "paused"),)
+        answer = await other.commits_first(flushing(scene, claimed, scene.intent()))
+        assert answer[0].refusals == ((0, "paused"),)
 
 
 @blocked("deliver", "head", "changed")
@@ -297,10 +272,7 @@ async def _(place: Place) -> None:
     claimed = await a_switch_has_held(scene)
     async with rival(place.url) as other:
         await flush(other, scene, claimed, scene.suspension("operator"))
-        twin = delivering(scene)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert [one.task for one in (await ended(twin)).told] == [claimed.task]
+        assert [one.task for one in (await other.commits_first(delivering(scene))).told] == [claimed.task]
     assert (await scene.task(claimed)).state == "queued"
 
 
@@ -367,7 +339,4 @@ async def _(place: Place) -> None:
 # ── the tests ────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("twin", [pytest.param(one, id=one.name) for one in BLOCKED])
-async def test_a_blocked_twin_tells_the_truth(place: Place, twin: Blocked) -> None:
-    await twin.play(place)
-    assert check_all(await place.scene.store.dump()) == []
+test_a_blocked_twin_tells_the_truth = told(BLOCKED)

@@ -8,9 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from tests.engine.house import House
-from tests.races.blocking import Blocked, Place, cancel, claim, deferred_then, flush, into, people
+from tests.races.blocking import (
+    ON_POSTGRES,
+    Blocked,
+    Place,
+    cancel,
+    claim,
+    deferred_then,
+    flush,
+    into,
+    people,
+    told,
+)
 from tests.races.holding import ended, rival, start
 
 from outlast import TaskContext
@@ -21,15 +31,9 @@ from outlast.store.records import (
     Serves,
     TaskRef,
 )
-from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene
 
-
-@pytest.fixture(params=["postgres"])
-def store_kind(request: pytest.FixtureRequest) -> str:
-    """Only there does anybody wait for a row."""
-    return str(request.param)
-
+pytestmark = ON_POSTGRES
 
 BLOCKED: list[Blocked] = []
 blocked = into(BLOCKED)
@@ -55,10 +59,7 @@ async def _(place: Place) -> None:
     claimed = await scene.running()
     async with rival(place.url) as other:
         await flush(other, scene, claimed, scene.wait("signal"), scene.suspension("signal"))
-        twin = posting(scene, claimed)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert [one.kind for one in await ended(twin)] == ["accepted"]
+        assert [one.kind for one in await other.commits_first(posting(scene, claimed))] == ["accepted"]
     assert (await scene.task(claimed)).state == "queued"
     assert (await scene.kinds(claimed))[-2:] == ["signal.received", "task.woken"]
     assert len(await scene.rows("queue", claimed)) == 1
@@ -83,10 +84,8 @@ async def _(place: Place) -> None:
     claimed = await scene.running()
     async with rival(place.url) as other:
         await flush(other, scene, claimed, scene.success())
-        twin = posting(scene, claimed)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert [(one.kind, one.state) for one in await ended(twin)] == [("ended", "succeeded")]
+        answer = await other.commits_first(posting(scene, claimed))
+        assert [(one.kind, one.state) for one in answer] == [("ended", "succeeded")]
     assert await scene.rows("inbox", claimed) == []
     assert (await scene.kinds(claimed))[-1] == "task.succeeded"
 
@@ -127,10 +126,7 @@ async def _(place: Place) -> None:
     claimed = await a_wait_is_open(scene, HOUR)
     async with rival(place.url) as other:
         await flush(other, scene, claimed, scene.step("wait", kind="signal", state="failed", result=None))
-        twin = answering(scene, claimed)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == [Posted(kind="over", state="failed")]
+        assert await other.commits_first(answering(scene, claimed)) == [Posted(kind="over", state="failed")]
 
 
 @blocked("post", "head", "changed")
@@ -140,10 +136,7 @@ async def _(place: Place) -> None:
     record, session = await scene.submit(), await scene.session()
     async with rival(place.url) as other:
         await claim(other, scene, session, record)
-        twin = posting(scene, record)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        await ended(twin)
+        await other.commits_first(posting(scene, record))
     assert [(one.task, one.facts) for one in await scene.news(session)] == [(record.task, 1)]
 
 
@@ -155,10 +148,7 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         scene.pass_time(61 * SECOND)
         await other.sweep(scene.now)
-        twin = posting(scene, claimed)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        await ended(twin)
+        await other.commits_first(posting(scene, claimed))
     again = await scene.claim_task(claimed)
     assert again.facts == 1
     [loaded] = await scene.store.load([again])
@@ -188,10 +178,8 @@ async def _(place: Place) -> None:
     first = scene.signal(claimed, "go", key="k")
     async with rival(place.url) as other:
         await (await people(other)).post([first], now=scene.now)
-        twin = posting(scene, claimed, name="go", key="k")
-        assert await other.see_blocked(twin)
-        await other.rollback()
-        assert [(one.kind, one.number) for one in await ended(twin)] == [("accepted", 1)]
+        answer = await other.fails_first(posting(scene, claimed, name="go", key="k"))
+        assert [(one.kind, one.number) for one in answer] == [("accepted", 1)]
 
 
 # ── cancel ───────────────────────────────────────────────────────────────────────────────────────
@@ -204,10 +192,8 @@ async def _(place: Place) -> None:
     claimed = await scene.running()
     async with rival(place.url) as other:
         await flush(other, scene, claimed, scene.success())
-        twin = cancelling(scene, claimed)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == CancelReply(kind="ended", state="succeeded")
+        answer = await other.commits_first(cancelling(scene, claimed))
+        assert answer == CancelReply(kind="ended", state="succeeded")
     assert (await scene.kinds(claimed))[-1] == "task.succeeded"
     assert await scene.store.read_audit(claimed.tenant) == []
 
@@ -243,10 +229,7 @@ async def _(place: Place) -> None:
     claimed = await scene.running()
     async with rival(place.url) as other:
         await flush(other, scene, claimed, scene.suspension("operator"))
-        twin = cancelling(scene, claimed)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin)).kind == "cancelled"
+        assert (await other.commits_first(cancelling(scene, claimed))).kind == "cancelled"
     assert (await scene.task(claimed)).state == "cancelled"
 
 
@@ -257,10 +240,8 @@ async def _(place: Place) -> None:
     record, session = await scene.submit(), await scene.session()
     async with rival(place.url) as other:
         await claim(other, scene, session, record)
-        twin = cancelling(scene, record)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == CancelReply(kind="requested", state="running")
+        answer = await other.commits_first(cancelling(scene, record))
+        assert answer == CancelReply(kind="requested", state="running")
     assert [one.cancelling for one in await scene.news(session)] == [True]
 
 
@@ -289,10 +270,8 @@ async def _(place: Place) -> None:
     claimed = await scene.running()
     async with rival(place.url) as other:
         await (await people(other)).cancel([cancel(claimed)], now=scene.now)
-        twin = cancelling(scene, claimed)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == CancelReply(kind="requested", state="running")
+        answer = await other.commits_first(cancelling(scene, claimed))
+        assert answer == CancelReply(kind="requested", state="running")
     assert (await scene.kinds(claimed)).count("task.cancel_requested") == 1
     assert [row.who for row in await scene.store.read_audit(claimed.tenant)] == ["person:rival"]
     await scene.write(claimed, scene.success())
@@ -307,10 +286,7 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         scene.pass_time(61 * SECOND)
         await other.sweep(scene.now)
-        twin = cancelling(scene, claimed)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin)).kind == "cancelled"
+        assert (await other.commits_first(cancelling(scene, claimed))).kind == "cancelled"
     assert await scene.rows("queue", claimed) == []
 
 
@@ -339,10 +315,7 @@ async def _(place: Place) -> None:
     intent = scene.intent()
     async with rival(place.url) as other:
         await flush(other, scene, claimed, intent)
-        twin = cancelling(scene, claimed)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin)).kind == "requested"
+        assert (await other.commits_first(cancelling(scene, claimed))).kind == "requested"
     assert (await scene.operation(claimed, intent.key)).state == "running"
     assert (await scene.flush(claimed, scene.intent())).refusals == ((0, "cancelled"),)
 
@@ -365,10 +338,7 @@ async def _(place: Place) -> None:
     claimed = await scene.running()
     async with rival(place.url) as other:
         await other.hold("tasks", tenant=claimed.tenant, id=claimed.task)
-        twin = cancelling(scene, claimed)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin)).kind == "requested"
+        assert (await other.commits_first(cancelling(scene, claimed))).kind == "requested"
 
 
 # ── news ─────────────────────────────────────────────────────────────────────────────────────────
@@ -410,10 +380,7 @@ async def _(place: Place) -> None:
 # ── the tests ────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("twin", [pytest.param(one, id=one.name) for one in BLOCKED])
-async def test_a_blocked_twin_tells_the_truth(place: Place, twin: Blocked) -> None:
-    await twin.play(place)
-    assert check_all(await place.scene.store.dump()) == []
+test_a_blocked_twin_tells_the_truth = told(BLOCKED)
 
 
 async def test_an_answer_that_is_on_its_way_to_disk_when_the_wait_is_over_counts(place: Place) -> None:

@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any
 
-import pytest
-from tests.races.blocking import Blocked, Place, flushing, into
+from tests.races.blocking import ON_POSTGRES, Blocked, Place, flushing, into, told
 from tests.races.holding import Rival, ended, rival, start
 from tests.races.twins import BUILD, ENTRIES, TOUCHES, begun
 
@@ -41,16 +40,10 @@ from outlast.store.rows import (
     TaskFilter,
 )
 from outlast.store.scheduling import Fired, PutSchedule, Schedule, SchedulePut, ScheduleSet
-from outlast.testing.checkers import check_all
 from outlast.testing.store_suite import scheduling
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene, changed
 
-
-@pytest.fixture(params=["postgres"])
-def store_kind(request: pytest.FixtureRequest) -> str:
-    """Only there does anybody wait for a row."""
-    return str(request.param)
-
+pytestmark = ON_POSTGRES
 
 BLOCKED: list[Blocked] = []
 blocked = into(BLOCKED)
@@ -133,10 +126,7 @@ async def _(place: Place, kind: type) -> None:
     batch = scene.batch(scene.writes(claimed, entry))
     async with rival(place.url) as other:
         await other.flush(batch, scene.now)
-        twin = start(scene.store.flush(batch, now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        [verdict] = await ended(twin)
+        [verdict] = await other.commits_first(scene.store.flush(batch, now=scene.now))
     assert (verdict.kind, verdict.refusals) == ("accepted", ())
     kinds = await scene.kinds(claimed)
     assert kinds.count("mine") == (1 if hasattr(entry, "events") else 0)
@@ -151,10 +141,7 @@ async def _(place: Place, kind: type) -> None:
     batch = scene.batch(scene.writes(claimed, entry))
     async with rival(place.url) as other:
         await other.flush(batch, scene.now)
-        twin = start(scene.store.flush(batch, now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.rollback()
-        [verdict] = await ended(twin)
+        [verdict] = await other.fails_first(scene.store.flush(batch, now=scene.now))
     assert (verdict.kind, verdict.refusals) == ("accepted", ())
     assert (await scene.kinds(claimed)).count("mine") == (1 if hasattr(entry, "events") else 0)
 
@@ -202,10 +189,7 @@ async def _(place: Place, kind: type) -> None:
             TOUCHES[kind],
             scene.now,
         )
-        twin = flushing(scene, claimed, entry)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        [verdict] = await ended(twin)
+        [verdict] = await other.commits_first(flushing(scene, claimed, entry))
     records = {RecordOperation: None, AskApproval: None, EndAttempt: None}
     refused = {CommitIntent: "not_planned", **records}.get(kind, "turn_passed")
     assert verdict.kind == "accepted"
@@ -223,10 +207,7 @@ async def _(place: Place, kind: type) -> None:
     claimed, entry = await prepared(scene, kind)
     async with rival(place.url) as other:
         await other.hold("operations", tenant=claimed.tenant, task=claimed.task, key=TOUCHES[kind])
-        twin = flushing(scene, claimed, entry)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        [verdict] = await ended(twin)
+        [verdict] = await other.commits_first(flushing(scene, claimed, entry))
     assert (verdict.kind, verdict.refusals) == ("accepted", ())
 
 
@@ -266,10 +247,10 @@ async def _(place: Place) -> None:
     outcome = await scene.outcome(claimed, key, "failed")
     async with rival(place.url) as other:
         await other.flush(scene.batch(scene.writes(claimed, outcome)), scene.now)
-        twin = start(scene.store.settle([scene.settlement(claimed, key)], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == [Settled(kind="conflict", state="failed")]
+        answer = await other.commits_first(
+            scene.store.settle([scene.settlement(claimed, key)], now=scene.now)
+        )
+        assert answer == [Settled(kind="conflict", state="failed")]
     assert (await scene.operation(claimed, key)).error == outcome.error
 
 
@@ -280,10 +261,9 @@ async def _(place: Place) -> None:
     claimed, key = await unknown(scene)
     async with rival(place.url) as other:
         await other.flush(scene.batch(scene.writes(claimed, scene.suspension("reconciliation"))), scene.now)
-        twin = start(scene.store.settle([scene.settlement(claimed, key)], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        [settled] = await ended(twin)
+        [settled] = await other.commits_first(
+            scene.store.settle([scene.settlement(claimed, key)], now=scene.now)
+        )
         assert settled.kind == "settled"
     assert (await scene.task(claimed)).state == "queued"
 
@@ -295,10 +275,9 @@ async def _(place: Place) -> None:
     claimed, key = await unknown(scene)
     async with rival(place.url) as other:
         await other.flush(scene.batch(scene.writes(claimed, scene.success())), scene.now)
-        twin = start(scene.store.settle([scene.settlement(claimed, key)], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        [settled] = await ended(twin)
+        [settled] = await other.commits_first(
+            scene.store.settle([scene.settlement(claimed, key)], now=scene.now)
+        )
         assert settled.kind == "settled"
     assert (await scene.kinds(claimed))[-1] == "task.succeeded"
 
@@ -309,10 +288,9 @@ async def _(place: Place) -> None:
     claimed, key = await unknown(scene)
     async with rival(place.url) as other:
         await other.hold("tasks", tenant=claimed.tenant, id=claimed.task)
-        twin = start(scene.store.settle([scene.settlement(claimed, key)], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        [settled] = await ended(twin)
+        [settled] = await other.commits_first(
+            scene.store.settle([scene.settlement(claimed, key)], now=scene.now)
+        )
         assert settled.kind == "settled"
     assert (await scene.operation(claimed, key)).state == "succeeded"
 
@@ -323,10 +301,10 @@ async def _(place: Place) -> None:
     claimed, key = await unknown(scene)
     async with rival(place.url) as other:
         await other.run("update outlast.operations set turn = turn + 1 where key = $1", key)
-        twin = start(scene.store.settle([scene.settlement(claimed, key, turn=2, forced=True)], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == [Settled(kind="conflict", state="unknown")]
+        answer = await other.commits_first(
+            scene.store.settle([scene.settlement(claimed, key, turn=2, forced=True)], now=scene.now)
+        )
+        assert answer == [Settled(kind="conflict", state="unknown")]
     assert (await scene.operation(claimed, key)).state == "unknown"
 
 
@@ -336,10 +314,9 @@ async def _(place: Place) -> None:
     claimed, key = await unknown(scene)
     async with rival(place.url) as other:
         await other.hold("operations", tenant=claimed.tenant, task=claimed.task, key=key)
-        twin = start(scene.store.settle([scene.settlement(claimed, key)], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        [settled] = await ended(twin)
+        [settled] = await other.commits_first(
+            scene.store.settle([scene.settlement(claimed, key)], now=scene.now)
+        )
         assert settled.kind == "settled"
 
 
@@ -357,10 +334,9 @@ async def _(place: Place) -> None:
             else:
                 store = await other.about_to_commit("control")
                 await store.settle([scene.settlement(theirs, other_key)], now=scene.now)
-            twin = start(scene.store.settle([scene.settlement(mine, key)], now=scene.now))
-            assert await other.see_blocked(twin)
-            await other.commit()
-            [settled] = await ended(twin)
+            [settled] = await other.commits_first(
+                scene.store.settle([scene.settlement(mine, key)], now=scene.now)
+            )
             assert settled.kind == "settled"
         mine, key = await of_one_tool(scene)
     [row] = (await scene.store.dump())["settled_counts"]
@@ -377,10 +353,7 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         store = await other.about_to_commit("control")
         await store.settle([scene.settlement(theirs, other_key)], now=scene.now)
-        twin = flushing(scene, mine, outcome)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin))[0].kind == "accepted"
+        assert (await other.commits_first(flushing(scene, mine, outcome)))[0].kind == "accepted"
     [row] = (await scene.store.dump())["settled_counts"]
     assert (row["happened"], row["did_not_happen"]) == (1, 1)
 
@@ -423,10 +396,7 @@ async def _(place: Place) -> None:
     end = scene.failure(attempt_end="released", task_state="queued", error=None, reopen=(intent.key,))
     async with rival(place.url) as other:
         await other.flush(scene.batch(scene.writes(claimed, end)), scene.now)
-        twin = start(scene.store.note([late(claimed, intent.key)], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        await ended(twin)
+        await other.commits_first(scene.store.note([late(claimed, intent.key)], now=scene.now))
     assert (await scene.operation(claimed, intent.key)).state == "planned"
     assert len(await scene.rows("evidence", claimed)) == 1
     assert await scene.rows("unsettled", claimed) == []
@@ -439,10 +409,7 @@ async def _(place: Place) -> None:
     key = await scene.called(claimed, "failed")
     async with rival(place.url) as other:
         await other.hold("tasks", tenant=claimed.tenant, id=claimed.task)
-        twin = start(scene.store.note([late(claimed, key)], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        await ended(twin)
+        await other.commits_first(scene.store.note([late(claimed, key)], now=scene.now))
     assert (await scene.operation(claimed, key)).state == "unknown"
     assert (await scene.kinds(claimed))[-1] == "operation.contradicted"
 
@@ -456,10 +423,7 @@ async def _(place: Place) -> None:
     unknown = await scene.outcome(claimed, key, "unknown")
     async with rival(place.url) as other:
         await other.flush(scene.batch(scene.writes(claimed, unknown)), scene.now)
-        twin = start(scene.store.admit([passing(claimed, key)], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        [found] = await ended(twin)
+        [found] = await other.commits_first(scene.store.admit([passing(claimed, key)], now=scene.now))
     assert found is not None
     assert found.state == "unknown"
     assert len(found.notes) == 1
@@ -492,10 +456,7 @@ async def _(place: Place) -> None:
             "update outlast.operations set state = 'planned', error = null, ended_at = null where key = $1",
             key,
         )
-        twin = start(scene.store.note([late(claimed, key)], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        await ended(twin)
+        await other.commits_first(scene.store.note([late(claimed, key)], now=scene.now))
     assert (await scene.operation(claimed, key)).state == "planned"
     assert await scene.rows("unsettled", claimed) == []
 
@@ -537,10 +498,7 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         scene.pass_time(61 * SECOND)
         await other.sweep(scene.now)
-        twin = looking(scene, session)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == []
+        assert await other.commits_first(looking(scene, session)) == []
     assert (await scene.operation(claimed, key)).turn == 2
 
 
@@ -551,10 +509,7 @@ async def _(place: Place) -> None:
     _, key = await left(scene)
     async with rival(place.url) as other:
         await other.hold("sessions", id=session)
-        twin = looking(scene, session)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert [item.operation.key for item in await ended(twin)] == [key]
+        assert [item.operation.key for item in await other.commits_first(looking(scene, session))] == [key]
 
 
 @blocked("claim_open", "head", "changed")
@@ -602,10 +557,7 @@ async def _(place: Place) -> None:
             key,
             scene.now,
         )
-        twin = looking(scene, session)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == []
+        assert await other.commits_first(looking(scene, session)) == []
     assert (await scene.operation(claimed, key)).turn == 3
 
 
@@ -619,10 +571,7 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         theirs = await other.about_to_commit("control")
         await theirs.settle([scene.settlement(claimed, key)], now=scene.now)
-        twin = start(scene.store.postpone([back(item)], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == [False]
+        assert await other.commits_first(scene.store.postpone([back(item)], now=scene.now)) == [False]
     assert await scene.rows("unsettled", claimed) == []
 
 
@@ -636,10 +585,10 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         theirs = await other.about_to_commit("control")
         await theirs.note([late(claimed, key)], now=scene.now)
-        twin = start(scene.store.postpone([replace(back(item), ask_in_us=None)], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == [True]
+        answer = await other.commits_first(
+            scene.store.postpone([replace(back(item), ask_in_us=None)], now=scene.now)
+        )
+        assert answer == [True]
     [row] = await scene.rows("unsettled", claimed)
     assert (row["asked"], row["ask_at"]) == (1, scene.now)
 
@@ -652,10 +601,7 @@ async def _(place: Place) -> None:
     [item] = await ended(looking(scene, session))
     async with rival(place.url) as other:
         await other.hold("tasks", tenant=claimed.tenant, id=claimed.task)
-        twin = start(scene.store.postpone([back(item)], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == [True]
+        assert await other.commits_first(scene.store.postpone([back(item)], now=scene.now)) == [True]
     [row] = await scene.rows("unsettled", claimed)
     assert row["asked"] == 1
 
@@ -668,10 +614,7 @@ async def _(place: Place) -> None:
     [item] = await ended(looking(scene, session))
     async with rival(place.url) as other:
         await other.run("update outlast.operations set turn = turn + 1 where key = $1", key)
-        twin = start(scene.store.postpone([back(item)], now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == [False]
+        assert await other.commits_first(scene.store.postpone([back(item)], now=scene.now)) == [False]
     [row] = await scene.rows("unsettled", claimed)
     assert row["asked"] == 0
 
@@ -694,10 +637,7 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         theirs = scene.batch(scene.writes(first, scene.intent(business=INVOICE)), writer="wr_other")
         await other.flush(theirs, scene.now)
-        twin = flushing(scene, second, scene.intent(business=INVOICE))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        [verdict] = await ended(twin)
+        [verdict] = await other.commits_first(flushing(scene, second, scene.intent(business=INVOICE)))
         assert verdict.refusals == ((0, "key_held"),)
     assert await key_holders(scene) == [first.task]
     assert await scene.rows("operations", second) == []
@@ -711,10 +651,7 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         theirs = scene.batch(scene.writes(first, scene.intent(business=INVOICE)), writer="wr_other")
         await other.flush(theirs, scene.now)
-        twin = flushing(scene, second, scene.intent(business=INVOICE))
-        assert await other.see_blocked(twin)
-        await other.rollback()
-        [verdict] = await ended(twin)
+        [verdict] = await other.fails_first(flushing(scene, second, scene.intent(business=INVOICE)))
         assert verdict.refusals == ()
     assert await key_holders(scene) == [second.task]
 
@@ -747,10 +684,7 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         theirs = scene.batch(scene.writes(tasks[1], scene.intent(business=INVOICE)), writer="wr_other")
         await other.flush(theirs, scene.now)
-        twin = flushing(scene, tasks[2], scene.intent(business=INVOICE))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        [verdict] = await ended(twin)
+        [verdict] = await other.commits_first(flushing(scene, tasks[2], scene.intent(business=INVOICE)))
         assert verdict.refusals == ((0, "key_held"),)
     assert await key_holders(scene) == [tasks[1].task]
 
@@ -766,10 +700,7 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         theirs = scene.batch(scene.writes(tasks[1], scene.intent(business=INVOICE)), writer="wr_other")
         await other.flush(theirs, scene.now)
-        twin = flushing(scene, tasks[2], scene.intent(business=INVOICE))
-        assert await other.see_blocked(twin)
-        await other.rollback()
-        [verdict] = await ended(twin)
+        [verdict] = await other.fails_first(flushing(scene, tasks[2], scene.intent(business=INVOICE)))
         assert verdict.refusals == ()
     assert await key_holders(scene) == [tasks[2].task]
 
@@ -785,10 +716,7 @@ async def _(place: Place) -> None:
     ]
     async with rival(place.url) as other:
         await other.flush(scene.batch(scene.writes(tasks[0], outcomes[0]), writer="wr_other"), scene.now)
-        twin = flushing(scene, tasks[1], outcomes[1])
-        assert await other.see_blocked(twin)
-        await other.commit()
-        [verdict] = await ended(twin)
+        [verdict] = await other.commits_first(flushing(scene, tasks[1], outcomes[1]))
         assert verdict.refusals == ()
     [row] = (await scene.store.dump())["provider_waits"]
     assert row["until_at"] == scene.now + 9 * SECOND
@@ -807,10 +735,7 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         scene.pass_time(61 * SECOND)
         await other.sweep(scene.now)
-        twin = start(scene.store.renew(renewal, now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin)).alive is False
+        assert (await other.commits_first(scene.store.renew(renewal, now=scene.now))).alive is False
     assert (await scene.task(claimed)).state == "queued"
 
 
@@ -820,10 +745,10 @@ async def _(place: Place) -> None:
     session = await scene.session()
     async with rival(place.url) as other:
         await other.hold("sessions", id=session)
-        twin = start(scene.store.renew(SessionRenewal(session=session, name="n", ttl_us=HOUR), now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin)).alive is True
+        answer = await other.commits_first(
+            scene.store.renew(SessionRenewal(session=session, name="n", ttl_us=HOUR), now=scene.now)
+        )
+        assert answer.alive is True
 
 
 @blocked("renew", "new-session", "changed")
@@ -865,10 +790,7 @@ async def _(place: Place) -> None:
     session = await scene.session()
     async with rival(place.url) as other:
         await claim_within(other, scene, session, record)
-        twin = start(scene.store.retire(session))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        await ended(twin)
+        await other.commits_first(scene.store.retire(session))
     assert [row["id"] for row in (await scene.store.dump())["sessions"]] == [session]
     assert (await scene.task(record)).state == "running"
 
@@ -879,10 +801,7 @@ async def _(place: Place) -> None:
     session = await scene.session()
     async with rival(place.url) as other:
         await other.hold("sessions", id=session)
-        twin = start(scene.store.retire(session))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        await ended(twin)
+        await other.commits_first(scene.store.retire(session))
     assert (await scene.store.dump())["sessions"] == []
 
 
@@ -895,10 +814,7 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         scene.pass_time(61 * SECOND)
         await other.sweep(scene.now)
-        twin = claiming(scene, session, record)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        reply = await ended(twin)
+        reply = await other.commits_first(claiming(scene, session, record))
         assert (reply.refused, reply.claims) == (True, ())
     assert (await scene.task(record)).state == "queued"
 
@@ -912,10 +828,7 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         theirs = await other.about_to_commit("control")
         await theirs.retire(session)
-        twin = claiming(scene, session, record)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        reply = await ended(twin)
+        reply = await other.commits_first(claiming(scene, session, record))
         assert (reply.refused, reply.claims) == (True, ())
     assert (await scene.task(record)).state == "queued"
 
@@ -927,10 +840,8 @@ async def _(place: Place) -> None:
     session = await scene.session()
     async with rival(place.url) as other:
         await other.hold("sessions", id=session)
-        twin = claiming(scene, session, record)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert [claimed.task for claimed in (await ended(twin)).claims] == [record.task]
+        answer = await other.commits_first(claiming(scene, session, record))
+        assert [claimed.task for claimed in answer.claims] == [record.task]
 
 
 @blocked("claim", "claimer", "changed")
@@ -941,10 +852,7 @@ async def _(place: Place) -> None:
     first, second = await scene.session(), await scene.session()
     async with rival(place.url) as other:
         await claim_within(other, scene, first, record)
-        twin = claiming(scene, second, record)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        reply = await ended(twin)
+        reply = await other.commits_first(claiming(scene, second, record))
         assert (reply.refused, reply.claims) == (False, ())
     [lease] = await scene.rows("leases", record)
     assert (lease["session"], lease["epoch"]) == (first, 1)
@@ -958,10 +866,8 @@ async def _(place: Place) -> None:
     first, second = await scene.session(), await scene.session()
     async with rival(place.url) as other:
         await claim_within(other, scene, first, record)
-        twin = claiming(scene, second, record)
-        assert await other.see_blocked(twin)
-        await other.rollback()
-        assert [claimed.epoch for claimed in (await ended(twin)).claims] == [1]
+        answer = await other.fails_first(claiming(scene, second, record))
+        assert [claimed.epoch for claimed in answer.claims] == [1]
 
 
 @blocked("claim", "head", "changed")
@@ -1005,10 +911,8 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         await claim_within(other, scene, session, record)
         held = [Held(tenant=known.tenant, task=known.task, epoch=known.epoch)]
-        twin = start(scene.store.reconcile(session, held, fence=1, now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == [TaskRef(tenant=record.tenant, task=record.task)]
+        answer = await other.commits_first(scene.store.reconcile(session, held, fence=1, now=scene.now))
+        assert answer == [TaskRef(tenant=record.tenant, task=record.task)]
     assert (await scene.task(record)).state == "queued"
     assert (await scene.flush(known, scene.step())).kind == "accepted"
 
@@ -1022,10 +926,7 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         theirs = await other.about_to_commit("control")
         await theirs.reconcile(session, [], fence=1, now=scene.now)
-        twin = claiming(scene, session, record)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin)).claims == ()
+        assert (await other.commits_first(claiming(scene, session, record))).claims == ()
     assert (await scene.task(record)).state == "queued"
 
 
@@ -1037,10 +938,7 @@ async def _(place: Place) -> None:
     record = await scene.submit()
     async with rival(place.url) as other:
         await claim_within(other, scene, session, record)
-        twin = start(scene.store.reconcile(session, [], fence=1, now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.rollback()
-        assert await ended(twin) == []
+        assert await other.fails_first(scene.store.reconcile(session, [], fence=1, now=scene.now)) == []
     assert ((await scene.task(record)).state, (await scene.task(record)).epoch) == ("queued", 0)
 
 
@@ -1194,10 +1092,7 @@ async def _(place: Place) -> None:
     other_content = scene.submission(key=first.key)
     async with rival(place.url) as other:
         await scene.store.submit([first], connection=other.connection)
-        twin = start(scene.store.submit([same, other_content]))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == [
+        assert await other.commits_first(scene.store.submit([same, other_content])) == [
             Submitted(kind="replayed", task=first.task),
             Submitted(kind="conflict", task=first.task),
         ]
@@ -1212,10 +1107,8 @@ async def _(place: Place) -> None:
     same = scene.submission(key=first.key, request_digest=first.request_digest)
     async with rival(place.url) as other:
         await scene.store.submit([first], connection=other.connection)
-        twin = start(scene.store.submit([same]))
-        assert await other.see_blocked(twin)
-        await other.rollback()
-        assert await ended(twin) == [Submitted(kind="accepted", task=same.task)]
+        answer = await other.fails_first(scene.store.submit([same]))
+        assert answer == [Submitted(kind="accepted", task=same.task)]
     assert [row["id"] for row in (await scene.store.dump())["tasks"]] == [same.task]
 
 
@@ -1243,10 +1136,8 @@ async def _(place: Place) -> None:
     record = scene.submission(key=None)
     async with rival(place.url) as other:
         await scene.store.submit([record], connection=other.connection)
-        twin = start(scene.store.submit([record]))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == [Submitted(kind="accepted", task=record.task)]
+        answer = await other.commits_first(scene.store.submit([record]))
+        assert answer == [Submitted(kind="accepted", task=record.task)]
     assert len(await scene.events(record)) == 1
 
 
@@ -1261,10 +1152,7 @@ async def _(place: Place) -> None:
     done = Publication(tenant=record.tenant, task=record.task, number=message.number)
     async with rival(place.url) as other:
         await other.run("delete from outlast.outbox where task = $1", record.task)
-        twin = start(scene.store.confirm_messages([replace(done, parked="late")]))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        await ended(twin)
+        await other.commits_first(scene.store.confirm_messages([replace(done, parked="late")]))
     assert await scene.rows("outbox", record) == []
 
 
@@ -1276,10 +1164,7 @@ async def _(place: Place) -> None:
     done = Publication(tenant=record.tenant, task=record.task, number=message.number)
     async with rival(place.url) as other:
         await other.hold("outbox", tenant=record.tenant, task=record.task)
-        twin = start(scene.store.confirm_messages([done]))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        await ended(twin)
+        await other.commits_first(scene.store.confirm_messages([done]))
     assert await scene.rows("outbox", record) == []
 
 
@@ -1305,10 +1190,8 @@ async def _(place: Place) -> None:
     row = await scheduling.put(scene)
     async with rival(place.url) as other:
         await other.run(REVISED, row.schedule.id)
-        twin = putting(scene, scheduling.schedule(scene, id=row.schedule.id), 1)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == SchedulePut(kind="conflict", revision=2)
+        answer = await other.commits_first(putting(scene, scheduling.schedule(scene, id=row.schedule.id), 1))
+        assert answer == SchedulePut(kind="conflict", revision=2)
     assert (await scheduling.stored(scene, row.schedule)).schedule == row.schedule
 
 
@@ -1319,10 +1202,7 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         await other.hold("schedules", tenant=scene.tenant, id=row.schedule.id)
         made = scheduling.schedule(scene, id=row.schedule.id)
-        twin = putting(scene, made, 1)
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == SchedulePut(kind="replaced", revision=2)
+        assert await other.commits_first(putting(scene, made, 1)) == SchedulePut(kind="replaced", revision=2)
     assert (await scheduling.stored(scene, made)).schedule == made
 
 
@@ -1353,10 +1233,8 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         await other.run(REVISED, row.schedule.id)
         asked = scheduling.set_(row, "delete", revision=1)
-        twin = start(scene.store.set_schedule(asked, now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == ScheduleSet(kind="conflict", revision=2)
+        answer = await other.commits_first(scene.store.set_schedule(asked, now=scene.now))
+        assert answer == ScheduleSet(kind="conflict", revision=2)
     assert (await scheduling.stored(scene, row.schedule)).paused is None
 
 
@@ -1366,10 +1244,10 @@ async def _(place: Place) -> None:
     row = await scheduling.put(scene)
     async with rival(place.url) as other:
         await other.hold("schedules", tenant=scene.tenant, id=row.schedule.id)
-        twin = start(scene.store.set_schedule(scheduling.set_(row, "pause"), now=scene.now))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert (await ended(twin)).kind == "done"
+        answer = await other.commits_first(
+            scene.store.set_schedule(scheduling.set_(row, "pause"), now=scene.now)
+        )
+        assert answer.kind == "done"
     assert (await scheduling.stored(scene, row.schedule)).paused == "the auditors"
 
 
@@ -1404,10 +1282,8 @@ async def _(place: Place) -> None:
     row = await scheduling.put(scene)
     async with rival(place.url) as other:
         await other.run(MOVED, row.schedule.id)
-        twin = start(scheduling.fire(scene, scheduling.firing(scene, row)))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert await ended(twin) == [Fired(kind="passed")]
+        answer = await other.commits_first(scheduling.fire(scene, scheduling.firing(scene, row)))
+        assert answer == [Fired(kind="passed")]
     assert (await scene.store.dump())["tasks"] == []
 
 
@@ -1417,10 +1293,8 @@ async def _(place: Place) -> None:
     row = await scheduling.put(scene)
     async with rival(place.url) as other:
         await other.hold("schedules", tenant=scene.tenant, id=row.schedule.id)
-        twin = start(scheduling.fire(scene, scheduling.firing(scene, row)))
-        assert await other.see_blocked(twin)
-        await other.commit()
-        assert [each.kind for each in await ended(twin)] == ["fired"]
+        answer = await other.commits_first(scheduling.fire(scene, scheduling.firing(scene, row)))
+        assert [each.kind for each in answer] == ["fired"]
     assert len((await scene.store.dump())["tasks"]) == 1
 
 
@@ -1440,10 +1314,7 @@ async def _(place: Place) -> None:
     assert [each.kind for each in await scheduling.fire(scene, shot)] == ["fired"]
 
 
-@pytest.mark.parametrize("twin", [pytest.param(one, id=one.name) for one in BLOCKED])
-async def test_a_blocked_twin_tells_the_truth(place: Place, twin: Blocked) -> None:
-    await twin.play(place)
-    assert check_all(await place.scene.store.dump()) == []
+test_a_blocked_twin_tells_the_truth = told(BLOCKED)
 
 
 async def test_nobody_who_only_reads_waits(place: Place) -> None:
@@ -1515,7 +1386,7 @@ async def test_evidence_is_numbered_behind_whoever_writes_it_at_the_same_time(pl
     async with rival(place.url) as other:
         await other.hold("tasks", tenant=claimed.tenant, id=claimed.task)
         twins = [start(scene.store.note([note])) for _ in range(3)]
-        await other.see_blocked(twins[0])
+        assert await other.see_blocked(twins[0])
         await other.commit()
         for twin in twins:
             await ended(twin)
