@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
+import random
 import shlex
 import sys
 from collections import Counter
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import asyncpg
 import httpx2
 import pytest
 from rich.console import Console
@@ -21,15 +25,19 @@ from typer.testing import CliRunner
 from outlast import app as app_module
 from outlast.cli.main import app
 from outlast.drills.fleet import Fleet
-from outlast.drills.storm import campaign, report
+from outlast.drills.storm import campaign, misfortunes, report
 from outlast.drills.storm.agents import Place, Theirs, app_of
+from outlast.drills.storm.asking import Answer
 from outlast.drills.storm.campaign import Plan, Played
-from outlast.drills.storm.judge import JUDGES, Verdict, takeovers
+from outlast.drills.storm.judge import JUDGES, Verdict, forgotten, judge, takeovers
+from outlast.drills.storm.load import Load, Tracked
 from outlast.drills.storm.misfortunes import MISFORTUNES, Fate, Misfortune
-from outlast.drills.storm.posts import Death
+from outlast.drills.storm.posts import Death, Post, Posts
 from outlast.drills.storm.report import Asked, as_json, markdown, replay, run_drill
-from outlast.drills.storm.world import duty_of
+from outlast.drills.storm.world import duty_of, prepare
 from outlast.errors import ConfigurationError
+from outlast.testing.history import HistoryFile
+from outlast.testing.servers import EmbeddedPostgres
 
 SECONDS = 6.0
 SEED = 11
@@ -155,7 +163,7 @@ class TestOwnApp:
 
 
 VERDICT = Verdict(
-    violations=(), accepted=40, ended=Counter(succeeded=38, failed=4), per_s=2.5, calls=70, effects=60,
+    violations=(), accepted=40, ended=Counter(succeeded=38, failed=4), in_time=75, calls=70, effects=60,
     histories=500, lost=9, takeovers_s=[1.0, 2.0, 4.0],
 )  # fmt: skip
 PLAYED = Played(
@@ -198,7 +206,7 @@ class TestRun:
             one.family: 0 for one in MISFORTUNES if one.family not in ("kills", "pauses", "restarts")
         }
         assert told["tasks"] == {"succeeded": 76, "failed": 8}
-        assert told["tasks_per_s"] == 2.5
+        assert told["tasks_per_s"] == 3.8
         spread = {"tasks": 3, "p50": 2.0, "p99": 4.0}
         assert told["takeover_s"] == {"short": spread, "shipped": spread}
         page = markdown(told)
@@ -225,6 +233,214 @@ class TestRun:
         assert replay(replace(PLAYED.plan, only=("kill_*",))) == (
             "outlast drill storm --seed 7 --seconds 30 --timers short --postgres embedded --only 'kill_*'"
         )
+
+
+def answering(**answers: Answer) -> Any:
+    """Make what a client is answered: what was prepared, by the end of the path; 403 by default."""
+
+    async def ask(method: str, path: str, body: Any = None, **_: Any) -> Answer:
+        return answers.get(path.rpartition("/")[2], Answer(status=403, body={"code": "not_allowed"}))
+
+    return ask
+
+
+class TestJudges:
+    """Each judge of a campaign is asked, and each can find something."""
+
+    @pytest.fixture
+    async def world(self, tmp_path: Path) -> Any:
+        url = f"sqlite:///{tmp_path / 'storm.db'}"
+        await prepare(url)
+
+        async def nothing() -> list[Any]:
+            return []
+
+        recorder = SimpleNamespace(tickets=nothing, log=nothing)
+        return SimpleNamespace(
+            direct=url, folder=tmp_path, log=nothing, apis=[], keys=recorder, plain=recorder
+        )
+
+    @pytest.fixture
+    async def load(self, world: Any) -> AsyncIterator[Load]:
+        made = Load(world, "storm", random.Random(1), most=1)
+        yield made
+        await made.close()
+
+    async def judged(self, world: Any, load: Load, *troubles: str, **posts: Any) -> Verdict:
+        of: Any = SimpleNamespace(**{"strange": [], "deaths": [], **posts})
+        return await judge(world, load, of, troubles, span=(0.0, 1.0), judged_by_log=True)
+
+    async def test_nothing_is_found_where_nothing_is(self, world: Any, load: Load) -> None:
+        assert (await self.judged(world, load)).violations == []
+
+    async def test_each_of_them_is_heard(self, world: Any, load: Load) -> None:
+        leases = HistoryFile(world.folder / "leases-worker1-1", lambda: 1.0)
+        for _ in range(2):
+            leases.answered(leases.invoke("worker1", ("lease", "t/task"), "claim"), 1)
+        leases.close()
+        for register, asked, answer in (
+            (("life", "key"), ("read", "task"), (1, "live")),
+            (("decision", "question"), ("decide", "approve", "ann"), "reject"),
+        ):
+            load.history.answered(load.history.invoke("client", register, *asked), answer)
+        load.tracked.append(Tracked("task", "key", "files", told=[[(2, "task.queued")]]))
+        load.acknowledged.append(("cancel", "task"))
+        load.wrong.append("a submit was answered 418: teapot")
+        found = (await self.judged(world, load, "no rest", strange=["worker1-1 ended by itself"])).violations
+        assert Counter(name for name, _ in found) == {
+            "accepted_is_stored": 1,
+            "histories_of_lease": 1,
+            "histories_of_life": 1,
+            "histories_of_decision": 1,
+            "streams_are_gapless_prefixes": 1,
+            "the_storm_itself": 4,
+        }
+        assert {name for name, _ in found} <= set(JUDGES)
+        assert [text for name, text in found if name == "the_storm_itself"] == [
+            "no rest",
+            "worker1-1 ended by itself",
+            "a submit was answered 418: teapot",
+            "cancel of task was acknowledged, and is not there",
+        ]
+
+    def test_what_was_acknowledged_is_there(self) -> None:
+        dump: Any = {
+            "audit": [
+                {"what": "cancel", "subject": "a"}, {"what": "settle:happened", "subject": "a:call"},
+            ],
+            "inbox": [
+                {"kind": "signal", "task": "a", "key": "s1"}, {"kind": "child", "task": "a", "key": "s2"},
+            ],
+        }  # fmt: skip
+        kept = [("cancel", "a"), ("settle", "a:call"), ("signal", "a s1")]
+        lost = [("cancel", "b"), ("settle", "a:other"), ("signal", "a s2"), ("signal", "b s1")]
+        assert forgotten(dump, [*kept, *kept]) == []
+        assert forgotten(dump, [*kept, *lost]) == [
+            f"{what} of {subject} was acknowledged, and is not there" for what, subject in lost
+        ]
+
+    async def test_answers_that_nobody_should_get_are_told(
+        self, load: Load, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        place = {"id": "task:call", "queue": {"ask_at": None}, "idempotency_key": "task:call", "turn": 1}
+        places = Answer(status=200, body={"items": [place]})
+        monkeypatch.setattr(load._client, "ask", answering(operations=places))
+        load._healed = True
+        load.tracked.append(Tracked("task", "key", "listens"))
+        await load._submit_one(1, 1)
+        await load._signal()
+        await load._settle()
+        while len(load.wrong) < 4:
+            await load._meddle()
+        load.tracked[0].ended = "failed"
+        await load._meddle()
+        await load._decide("ann", {"id": "question", "fingerprint": "f"})
+        assert [text.partition(" was ")[0] for text in load.wrong] == [
+            "a submit", "a signal", "a settlement", "a cancel", "a retry", "a decision",
+        ]  # fmt: skip
+        assert load.acknowledged == []
+
+    async def test_what_is_acknowledged_is_held_against_the_store(
+        self, load: Load, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        place = {"id": "task:call", "queue": {"ask_at": None}, "idempotency_key": "task:call", "turn": 1}
+        answers = {
+            "operations": Answer(status=200, body={"items": [place]}),
+            "settle": Answer(status=200, body={}),
+            "news": Answer(status=202, body={}),
+            "cancel": Answer(status=202, body={}),
+        }
+        monkeypatch.setattr(load._client, "ask", answering(**answers))
+        load._healed = True
+        load.tracked.append(Tracked("task", "key", "listens"))
+        await load._signal()
+        await load._settle()
+        while len(load.acknowledged) < 3:
+            await load._meddle()
+        assert load.acknowledged == [("signal", "task signal-1"), ("settle", "task:call"), ("cancel", "task")]
+        assert load.wrong == []
+
+    async def test_a_client_that_fails_is_a_trouble_of_the_storm(
+        self, world: Any, load: Load, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def submitted(client: int, number: int) -> Tracked:
+            load.calm_down()
+            return Tracked("task", "key", "files")
+
+        async def follows(tracked: Tracked) -> None:
+            raise ValueError("no number")
+
+        monkeypatch.setattr(load, "_submit_one", submitted)
+        monkeypatch.setattr(load, "_follow", follows)
+        monkeypatch.setattr(load._chance, "random", lambda: 0.0)
+        storm = self.storm(world, load)
+        await storm._guard(load._submit(1))
+        await storm._guard(follows(Tracked("task", "key", "files")))
+        assert storm._troubles == ["the storm itself failed: ValueError: no number"] * 2
+
+    async def test_a_misfortune_without_an_end_is_a_trouble(
+        self, world: Any, load: Load, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def never(fate: Fate) -> None:
+            await asyncio.Event().wait()
+
+        stuck = Misfortune(name="stuck", family="disk", weight=1.0, fits=lambda _: True, befall=never)
+        monkeypatch.setattr(campaign, "MISFORTUNES", (stuck,))
+        monkeypatch.setattr(campaign, "PATIENCE_S", 0.01)
+        storm = self.storm(world, load)
+        await storm._blow()
+        assert storm._troubles == ["stuck never came to its end"]
+
+    async def test_a_world_that_does_not_come_to_rest_is_a_trouble(
+        self, world: Any, load: Load, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(campaign, "PATIENCE_S", 0.3)
+        storm = self.storm(world, load)
+        await storm._rest()
+        assert storm._troubles == []
+        load.tracked.append(Tracked("task", "key", "files"))
+        await storm._rest()
+        [trouble] = storm._troubles
+        assert trouble.startswith("the world did not come to rest")
+
+    def storm(self, world: Any, load: Load) -> Any:
+        """Make a storm of a moment over nobody."""
+        plan = replace(PLAYED.plan, seconds=0.01)
+        posts: Any = SimpleNamespace()
+        return campaign._Storm(plan, world, posts, load, random.Random(1), lambda what, share: None)
+
+    async def test_whoever_ends_by_itself_is_told_and_another_comes(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        posts = Posts(Fleet(tmp_path), Place(keys="", plain=""), {}, workers=1, apis=[], timers="short")
+        gone: Any = SimpleNamespace(running=False, ending="exit code 3")
+        posts.all[0].process = gone
+        manned = asyncio.Event()
+
+        async def man(post: Post) -> None:
+            post.process = None
+            manned.set()
+
+        monkeypatch.setattr(posts, "man", man)
+        watching = asyncio.create_task(posts.watch())
+        await asyncio.wait_for(manned.wait(), 20)
+        watching.cancel()
+        assert posts.strange == ["worker1-0 ended by itself: exit code 3"]
+
+
+def test_a_transaction_that_may_still_write_holds_a_promotion_up() -> None:
+    async def look(server: EmbeddedPostgres) -> list[bool]:
+        connection = await asyncpg.connect(server.url)
+        looks = [await asyncio.to_thread(misfortunes._at_rest, server)]
+        for beginning in ("select 1", "select pg_current_xact_id()"):
+            async with connection.transaction():
+                await connection.execute(beginning)
+                looks.append(await asyncio.to_thread(misfortunes._at_rest, server))
+        await connection.close()
+        return [*looks, await asyncio.to_thread(misfortunes._at_rest, server)]
+
+    with EmbeddedPostgres(durable=False) as server:
+        assert asyncio.run(look(server)) == [True, False, False, True]
 
 
 def test_takeovers_are_counted_from_the_death_of_the_worker() -> None:

@@ -167,8 +167,10 @@ class _Storm:
         """Let a work go on until it is cancelled; a fault of the storm itself is a trouble."""
         try:
             await work
-        except Exception as error:  # whatever it is, the campaign is judged with it
-            self._troubles.append(f"the storm itself failed: {type(error).__name__}: {error}")
+        except* Exception as failed:  # whatever it is, the campaign is judged with it
+            self._troubles += [
+                f"the storm itself failed: {type(error).__name__}: {error}" for error in failed.exceptions
+            ]
 
     # -- the storm -------------------------------------------------------------------------------------------
 
@@ -181,12 +183,15 @@ class _Storm:
             if len(under_way) < _AT_ONCE:
                 drawn = self._draw()
                 if drawn is not None:
-                    task = asyncio.create_task(self._guard(self._befall(drawn)))
+                    task = asyncio.create_task(self._guard(self._befall(drawn)), name=drawn.name)
                     under_way.add(task)
                     task.add_done_callback(under_way.discard)
             await asyncio.sleep(min(self._chance.expovariate(1 / pace_s), 4 * pace_s))
         if under_way:
-            await asyncio.wait(under_way, timeout=PATIENCE_S)
+            _, endless = await asyncio.wait(under_way, timeout=PATIENCE_S)
+            self._troubles += [f"{task.get_name()} never came to its end" for task in endless]
+            for task in endless:
+                task.cancel()
 
     def _draw(self) -> Misfortune | None:
         fate = self._fate()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -25,8 +25,8 @@ JUDGES = (
     "streams_are_gapless_prefixes",
     "the_storm_itself",
 )
-"""Everyone who is asked. The last says what clients should never have been told, who ended by itself, and
-what did not come to rest."""
+"""Everyone who is asked. The last says what clients should never have been told, what was acknowledged and is
+not there, who ended by itself, and what did not come to rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,15 +34,15 @@ class Verdict:
     """What a campaign came to.
 
     violations: text by judge. accepted: tasks that were acknowledged. ended: tasks of all kinds by how.
-    per_s: tasks that ended during the storm, a second. calls, effects: on the other side. histories:
-    operations in them. lost: questions of clients that were never answered. takeovers_s: from the death of a
-    worker to the moment at which a task of it was begun by another.
+    in_time: ends of tasks during the storm. calls, effects: on the other side. histories: operations in them.
+    lost: questions of clients that were never answered. takeovers_s: from the death of a worker to the moment
+    at which a task of it was begun by another.
     """
 
     violations: Sequence[tuple[str, str]]
     accepted: int
     ended: Counter[str]
-    per_s: float
+    in_time: int
     calls: int
     effects: int
     histories: int
@@ -83,19 +83,30 @@ async def judge(
         *judge_streams({one.task: one.told for one in load.tracked if one.told}, _kept(dump)),
     ]
     violations = [(one.promise, one.text) for one in found]
-    violations += [("the_storm_itself", text) for text in (*troubles, *posts.strange, *load.wrong)]
-    ends = [row for row in dump["results"] if span[0] <= row["ended_at"] / 1_000_000 < span[1]]
+    itself = (*troubles, *posts.strange, *load.wrong, *forgotten(dump, load.acknowledged))
+    violations += [("the_storm_itself", text) for text in itself]
     return Verdict(
         violations=violations,
         accepted=len(load.tracked),
         ended=Counter(str(row["state"]) for row in dump["tasks"]),
-        per_s=len(ends) / (span[1] - span[0]),
+        in_time=sum(span[0] <= row["ended_at"] / 1_000_000 < span[1] for row in dump["results"]),
         calls=len(log),
         effects=sum(call.effect is not None for call in log),
         histories=len(leases) + len(load.history),
         lost=load.lost,
         takeovers_s=takeovers(dump, posts.deaths),
     )
+
+
+def forgotten(dump: Dump, acknowledged: Iterable[tuple[str, str]]) -> list[str]:
+    """Answer what was acknowledged and is not there. acknowledged: see ``Load``."""
+    kept = {(row["what"].partition(":")[0], row["subject"]) for row in dump["audit"]}
+    kept |= {("signal", f"{row['task']} {row['key']}") for row in dump["inbox"] if row["kind"] == "signal"}
+    return [
+        f"{what} of {subject} was acknowledged, and is not there"
+        for what, subject in dict.fromkeys(acknowledged)
+        if (what, subject) not in kept
+    ]
 
 
 def _kept(dump: Dump) -> dict[str, list[tuple[int, str]]]:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
@@ -56,6 +56,8 @@ class Load:
         """Questions without an answer."""
         self.wrong: list[str] = []
         """Answers that nobody should get."""
+        self.acknowledged: list[tuple[str, str]] = []
+        """What else was: ``cancel`` with the task, ``signal`` with task and key, ``settle`` with the operation."""
         self._world, self._name, self._chance, self._most = world, name, chance, most
         self._theirs = theirs
         self._submitting = True
@@ -107,8 +109,7 @@ class Load:
 
     async def _submit(self, client: int) -> None:
         number = 0
-        followers: set[asyncio.Task[None]] = set()
-        try:
+        async with asyncio.TaskGroup() as followers:
             while self._submitting:
                 if len(self.live) >= self._most:
                     await asyncio.sleep(0.1)
@@ -116,13 +117,7 @@ class Load:
                 number += 1
                 tracked = await self._submit_one(client, number)
                 if tracked is not None and self._chance.random() < 0.3:
-                    follower = asyncio.create_task(self._follow(tracked))
-                    followers.add(follower)
-                    follower.add_done_callback(followers.discard)
-            await asyncio.gather(*followers)
-        finally:
-            for follower in followers:
-                follower.cancel()
+                    followers.create_task(self._follow(tracked))
 
     async def _submit_one(self, client: int, number: int) -> Tracked | None:
         key = f"{self._name}-{client}-{number}"
@@ -137,9 +132,8 @@ class Load:
                 self.lost += 1
                 await asyncio.sleep(0.2)
                 continue
-            if reply.status != 202:
+            if not self._is_fine("a submit", reply, 202, refused=(429,)):
                 if reply.status != 429:
-                    self._wrong("a submit", reply)
                     return None
                 await asyncio.sleep(0.5)
                 continue
@@ -185,14 +179,17 @@ class Load:
             place = self.history.invoke("operator", ("life", tracked.key), "retry", tracked.task)
             reply = await self._client.ask("POST", f"/tasks/{tracked.task}/retry", {"reason": "once more"})
             # What has been undone cannot be tried again; nor what lives by now.
-            opened = reply.body["round"] if reply.status == 202 else "refused"
-            self.history.answered(place, opened)
-            if reply.status == 202:
+            if self._is_fine("a retry", reply, 202, refused=(409,)):
+                self.history.answered(place, reply.body["round"])
                 tracked.ended = None
+            else:
+                self.history.answered(place, "refused")
         elif tracked.ended is None and self._chance.random() < 0.3:
             undo = self._chance.random() < 0.5
             body = {"reason": "not any more", "undo": undo}
-            await self._client.ask("POST", f"/tasks/{tracked.task}/cancel", body)
+            reply = await self._client.ask("POST", f"/tasks/{tracked.task}/cancel", body)
+            if self._is_fine("a cancel", reply, 200, 202, refused=(409,)):
+                self.acknowledged.append(("cancel", tracked.task))
 
     # -- people ----------------------------------------------------------------------------------------------
 
@@ -216,12 +213,12 @@ class Load:
         except Lost:
             self.lost += 1
             return
+        decided = self._is_fine("a decision", reply, 200, refused=(409,))
         if reply.status not in (200, 409):
-            self._wrong("a decision", reply)
             return
-        told = reply.body["approval"] if reply.status == 409 else reply.body
+        told = reply.body if decided else reply.body["approval"]
         stands = _STANDS.get(told["state"], "void")
-        taken = reply.status == 200 and stands == verdict
+        taken = decided and stands == verdict
         self.history.answered(place, "taken" if taken else stands)
 
     async def _signal(self) -> None:
@@ -229,9 +226,10 @@ class Load:
         for tracked in self._chance.sample(waiting, min(len(waiting), 4)):
             self._signals += 1
             path, number = f"/tasks/{tracked.task}/signals/{SIGNAL}", self._signals
-            reply = await self._client.ask("POST", path, {"number": number}, key=f"signal-{number}")
-            if reply.status not in (202, 409, 429):
-                self._wrong("a signal", reply)
+            key = f"signal-{number}"
+            reply = await self._client.ask("POST", path, {"number": number}, key=key)
+            if self._is_fine("a signal", reply, 202, refused=(409, 429)):
+                self.acknowledged.append(("signal", f"{tracked.task} {key}"))
 
     async def _settle(self) -> None:
         """Be the person who looks at the ticket services' books and says what is there."""
@@ -254,10 +252,15 @@ class Load:
             else:
                 # Whoever is frozen may still send; and what somebody's own tools did is in another book.
                 continue
-            # Refused while it may be under way, or when somebody was faster: the next look tells.
-            await self._client.ask(
+            reply = await self._client.ask(
                 "POST", f"/operations/{quote(one['id'])}/settle", {**body, "turn": one["turn"]}
             )
+            # Refused while it may be under way, or when somebody was faster: the next look tells.
+            if self._is_fine("a settlement", reply, 200, refused=(409,)):
+                self.acknowledged.append(("settle", one["id"]))
 
-    def _wrong(self, what: str, reply: Answer) -> None:
-        self.wrong.append(f"{what} was answered {reply.status}: {str(reply.body)[:200]}")
+    def _is_fine(self, what: str, reply: Answer, *fine: int, refused: Collection[int]) -> bool:
+        """Whether something was done. fine, refused: statuses that say so, or why not; all others are wrong."""
+        if reply.status not in (*fine, *refused):
+            self.wrong.append(f"{what} was answered {reply.status}: {str(reply.body)[:200]}")
+        return reply.status in fine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Literal
@@ -14,7 +15,7 @@ from outlast.drills.storm.posts import Kind, Post, Posts
 from outlast.drills.storm.world import World
 from outlast.testing.proxy import Loss, Proxy
 from outlast.testing.recorder import Rule
-from outlast.testing.servers import EmbeddedPostgres, Shutdown
+from outlast.testing.servers import EmbeddedPostgres, ServerError, Shutdown
 
 __all__ = ["MISFORTUNES", "Family", "Fate", "Misfortune"]
 
@@ -112,22 +113,30 @@ async def _promote(fate: Fate) -> None:
 
 
 def _demote(server: EmbeddedPostgres) -> None:
-    """Let a server take no more writes, and wait until none has been for a moment."""
+    """Let a server take no more writes, and wait until none can be under way. Raises ServerError."""
     server.sql("alter system set default_transaction_read_only = on")
     server.sql("select pg_reload_conf()")
+    deadline = time.monotonic() + _PATIENCE_S
     while not _at_rest(server):
-        pass
+        if time.monotonic() > deadline:
+            raise ServerError("writes never came to rest before the promotion")
 
 
+_PATIENCE_S: Final = 60.0
+"""Longer than any process is frozen, in the middle of a transaction too."""
 _LAST: Final = "select pg_snapshot_xmax(pg_current_snapshot())"
-_WRITING: Final = "select count(*) from pg_stat_activity where backend_xid is not null"
+_MAY_WRITE: Final = (
+    "select count(*) from pg_stat_activity where backend_type = 'client backend' and pid <> pg_backend_pid()"
+    " and (backend_xid is not null or xact_start < clock_timestamp() - interval '0.2 s')"
+)
+"""Who writes, and whose transaction is old enough to have begun when that was still allowed."""
 
 
 def _at_rest(server: EmbeddedPostgres) -> bool:
-    """Whether no transaction writes, and none has for a moment."""
+    """Whether no transaction writes or could begin to, and none has written for a moment."""
     before = server.sql(_LAST)
     server.sql("select pg_sleep(0.3)")
-    return server.sql(_WRITING) == "0" and server.sql(_LAST) == before
+    return server.sql(_MAY_WRITE) == "0" and server.sql(_LAST) == before
 
 
 def _can_promote(fate: Fate) -> bool:

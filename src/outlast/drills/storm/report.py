@@ -171,9 +171,7 @@ def as_json(asked: Asked, played: Sequence[Played]) -> dict[str, Any]:
         "families": dict(_families(played)),
         "accepted": sum(verdict.accepted for verdict in verdicts),
         "tasks": dict(sum((verdict.ended for verdict in verdicts), Counter[str]())),
-        "tasks_per_s": round(
-            sum(one.verdict.per_s * one.storm_s for one in played) / storm_s if storm_s else 0.0, 1
-        ),
+        "tasks_per_s": round(sum(verdict.in_time for verdict in verdicts) / storm_s if storm_s else 0.0, 1),
         "calls": sum(verdict.calls for verdict in verdicts),
         "effects": sum(verdict.effects for verdict in verdicts),
         "answers_lost": sum(verdict.lost for verdict in verdicts),
