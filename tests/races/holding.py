@@ -110,11 +110,11 @@ class Rival:
         return False
 
     async def commits_first(self, act: Awaitable[T]) -> T:
-        """Begin an act that has to wait for what is open here; commit that, and answer what the act does."""
+        """Begin an act that has to wait for what is open here; commit that, and answer what it does."""
         return await self._goes_first(act, self.commit)
 
     async def fails_first(self, act: Awaitable[T]) -> T:
-        """Begin an act that has to wait for what is open here; roll that back, and answer what the act does."""
+        """Begin an act that has to wait for what is open here; roll that back, and answer what it does."""
         return await self._goes_first(act, self.rollback)
 
     async def _goes_first(self, act: Awaitable[T], end: Callable[[], Awaitable[None]]) -> T:

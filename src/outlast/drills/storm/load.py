@@ -57,7 +57,7 @@ class Load:
         self.wrong: list[str] = []
         """Answers that nobody should get."""
         self.acknowledged: list[tuple[str, str]] = []
-        """What else was: ``cancel`` with the task, ``signal`` with task and key, ``settle`` with the operation."""
+        """What else was: ``cancel`` with its task, ``signal`` with task and key, ``settle`` with its call."""
         self._world, self._name, self._chance, self._most = world, name, chance, most
         self._theirs = theirs
         self._submitting = True
@@ -260,7 +260,7 @@ class Load:
                 self.acknowledged.append(("settle", one["id"]))
 
     def _is_fine(self, what: str, reply: Answer, *fine: int, refused: Collection[int]) -> bool:
-        """Whether something was done. fine, refused: statuses that say so, or why not; all others are wrong."""
+        """Whether something was done. fine, refused: statuses that say so, or not; all others are wrong."""
         if reply.status not in (*fine, *refused):
             self.wrong.append(f"{what} was answered {reply.status}: {str(reply.body)[:200]}")
         return reply.status in fine
