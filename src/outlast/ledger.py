@@ -226,6 +226,8 @@ class Operations:
         )
 
     async def _decide(self, row: OperationRow, state: OpenState) -> Plan:
+        if state.resend:
+            return Plan(action="send_again", why="it was settled as to be sent again")
         tool = self._app.registry.tools.get(row.name)
         if tool is None or (state.ask_at is None and state.why):
             action: Literal["person", "wait"] = "person" if state.ask_at is None else "wait"

@@ -223,9 +223,9 @@ class QueueView:
     """An operation's place in the reconciliation queue.
 
     since: when it became unknown. asked: questions to the other side so far; unusable: those in a row that
-    brought no evidence. ask_at: when it is asked next, None when only a person can settle it. sender_gone:
+    brought no evidence. ask_at: when it is asked about next, None where nobody asks any more. sender_gone:
     whoever made the last attempt cannot send any more. why: the plan, for people. resend: settled as to be
-    sent again, which its task is to do.
+    sent again, which its task is to do. needs_person: nobody but a person can settle it.
     """
 
     since: datetime
@@ -235,6 +235,7 @@ class QueueView:
     sender_gone: bool
     why: str
     resend: bool
+    needs_person: bool
 
     @classmethod
     def of(cls, row: OpenState) -> QueueView:
@@ -247,6 +248,7 @@ class QueueView:
             sender_gone=row.sender_gone,
             why=row.why,
             resend=row.resend,
+            needs_person=row.needs_person,
         )
 
 

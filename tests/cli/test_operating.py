@@ -88,7 +88,8 @@ def test_what_is_open_shows_its_place_its_plan_and_its_timeline(terminal: Termin
         watching.until("task.waiting")
     name = f"{task}:send_letter#1"
     shown = terminal.run("operations", "show", name, "--json").json
-    assert (shown["queue"]["ask_at"], shown["queue"]["sender_gone"]) == (None, True)
+    queue = shown["queue"]
+    assert (queue["ask_at"], queue["needs_person"], queue["sender_gone"]) == (None, True, True)
     assert [event["kind"] for event in shown["timeline"]] == ["operation.started", "operation.unknown"]
     text = terminal.run("operations", "show", name).out
     assert "it waits for a person" in text
@@ -106,6 +107,21 @@ def test_what_is_open_shows_its_place_its_plan_and_its_timeline(terminal: Termin
     assert (decision["who"], decision["what"], decision["subject"], decision["reason"]) == (
         "person:ada", "settle:happened", name, "seen",
     )  # fmt: skip
+
+
+def test_what_is_to_be_sent_again_waits_for_nobody(terminal: Terminal) -> None:
+    task = submit(terminal, "correspond", to="the bank")["id"]
+    with terminal.start("worker", "app:app"), terminal.start("tasks", "watch", task) as watching:
+        watching.until("task.waiting")
+    name = f"{task}:send_letter#1"
+    assert terminal.run("operations", "show", name, "--json").json["queue"]["needs_person"] is True
+    again = ("--reason", "lost in the post", "--force")
+    assert terminal.run("operations", "settle", name, "send_again", *again).code == 0
+    queue = terminal.run("operations", "show", name, "--json").json["queue"]
+    assert (queue["resend"], queue["ask_at"], queue["needs_person"]) == (True, None, False)
+    assert "never: it is to be sent again" in terminal.run("operations", "show", name).out
+    plan = terminal.run("operations", "plan", name, "--json").json["plan"]
+    assert (plan["action"], plan["why"]) == ("send_again", "it was settled as to be sent again")
 
 
 def test_the_sweep_of_the_other_side_finds_what_was_never_admitted(

@@ -322,7 +322,12 @@ class TestJudges:
     async def test_answers_that_nobody_should_get_are_told(
         self, load: Load, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        place = {"id": "task:call", "queue": {"ask_at": None}, "idempotency_key": "task:call", "turn": 1}
+        place = {
+            "id": "task:call",
+            "queue": {"needs_person": True},
+            "idempotency_key": "task:call",
+            "turn": 1,
+        }
         places = Answer(status=200, body={"items": [place]})
         monkeypatch.setattr(load._client, "ask", answering(operations=places))
         load._healed = True
@@ -343,7 +348,12 @@ class TestJudges:
     async def test_what_is_acknowledged_is_held_against_the_store(
         self, load: Load, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        place = {"id": "task:call", "queue": {"ask_at": None}, "idempotency_key": "task:call", "turn": 1}
+        place = {
+            "id": "task:call",
+            "queue": {"needs_person": True},
+            "idempotency_key": "task:call",
+            "turn": 1,
+        }
         answers = {
             "operations": Answer(status=200, body={"items": [place]}),
             "settle": Answer(status=200, body={}),

@@ -64,7 +64,7 @@ async def looked_at(house: House, operation: str) -> tuple[Any, Any]:
             while True:
                 row, seen = await house.app.operations.show(operation)
                 place = await house.place(operation)
-                if row.state != "unknown" or (place is not None and place.ask_at is None):
+                if row.state != "unknown" or (place is not None and place.needs_person):
                     return row, place
                 await house.store.wakes.wait("events", 0.1)
     except TimeoutError:

@@ -321,13 +321,17 @@ def _say_operation(view: OperationView, place: QueueView | None) -> None:
     )
 
 
+def _instead(place: QueueView) -> str:
+    return "never: it waits for a person" if place.needs_person else "never: it is to be sent again"
+
+
 def _place(place: QueueView | None) -> list[tuple[str, Any]]:
     if place is None:
         return []
     return [
         ("unknown since", place.since),
         ("asked", place.asked),
-        ("asked next", place.ask_at or "never: it waits for a person"),
+        ("asked next", place.ask_at or _instead(place)),
         ("sender", "cannot send any more" if place.sender_gone else "may still be able to send"),
         ("plan", place.why or None),
     ]

@@ -235,7 +235,7 @@ class Stage:
 
     async def unknown(self, task: str) -> None:
         """Wait until a task waits for its call to be settled, and it is not asked about at this moment."""
-        place = await self._queued(task, lambda place: place.asked > 0 or place.ask_at is None)
+        place = await self._queued(task, lambda place: place.asked > 0 or place.needs_person)
         self.note("queue", f"create_ticket waits as unknown: {place.why}", tone="bad")
 
     async def person(self, task: str) -> None:
@@ -243,7 +243,7 @@ class Stage:
 
         People are slow: the task has given up its worker by then.
         """
-        place = await self._queued(task, lambda place: place.ask_at is None)
+        place = await self._queued(task, lambda place: place.needs_person)
 
         async def waits() -> bool | None:
             return (await self.app.get(task)).state == "waiting" or None

@@ -66,8 +66,8 @@ class Postponement:
 class OpenState:
     """An item of the reconciliation queue as people see it.
 
-    ask_at None means that a person is needed, unless ``resend``: it was settled as to be sent again, and
-    waits for its task to do so.
+    ask_at: when it is asked about next, None where nobody asks any more. resend: it was settled as to be sent
+    again, and waits for its task to do so.
     """
 
     since: int
@@ -77,6 +77,11 @@ class OpenState:
     sender_gone: bool
     why: str
     resend: bool = False
+
+    @property
+    def needs_person(self) -> bool:
+        """Whether nobody but a person can settle it."""
+        return self.ask_at is None and not self.resend
 
 
 COUNT_BOUND = 10_000

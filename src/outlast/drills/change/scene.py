@@ -104,7 +104,7 @@ class Scene(Following):
     async def a_persons(self, task: str, key: str) -> bool:
         """Say whether an operation lies before people, as an item of the reconciliation queue."""
         (place,) = await self.app.operations.places([f"{task}:{key}"])
-        return place is not None and place.ask_at is None
+        return place is not None and place.needs_person
 
     async def settled(self, task: str, key: str, result: Any = None) -> str:
         """Be the person who knows that an operation has happened; answer its state after that."""

@@ -87,7 +87,7 @@ class Clerk:
     async def _look(self, cell: Cell, operation: OperationView) -> None:
         state = await self._app.store.read_open(DEFAULT_TENANT, operation.task, operation.key)
         ordered = self._orders.get(cell.name)
-        if state is None or (state.ask_at is not None and ordered is None):
+        if state is None or not (state.needs_person or ordered):
             return
         calls = await acts(cell, self._keys, self._plain)
         waiting = self._notice(cell, state, len(calls))

@@ -268,4 +268,4 @@ class _Storm:
 def _for_people(dump: Dump) -> set[str]:
     """Answer the tasks of which a person has to say what became of a call: of somebody's own tools, the storm
     does not know, and they may wait."""
-    return {row["task"] for row in dump["unsettled"] if row["ask_at"] is None}
+    return {row["task"] for row in dump["unsettled"] if row["ask_at"] is None and not row["resend"]}

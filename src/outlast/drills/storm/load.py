@@ -234,7 +234,7 @@ class Load:
     async def _settle(self) -> None:
         """Be the person who looks at the ticket services' books and says what is there."""
         reply = await self._client.ask("GET", "/operations")
-        places = [one for one in reply.body["items"] if one["queue"] and one["queue"]["ask_at"] is None]
+        places = [one for one in reply.body["items"] if one["queue"] and one["queue"]["needs_person"]]
         if not places:
             return
         made = {

@@ -99,11 +99,12 @@ class QueuePlace(BaseModel):
     asked: Annotated[int, Field(description="Questions to the other side so far.")]
     unusable: Annotated[int, Field(description="Those in a row that brought no evidence.")]
     ask_at: Annotated[
-        datetime | None, Field(description="When it is asked next; null when only a person can settle it.")
+        datetime | None, Field(description="When it is asked about next; null where nobody asks any more.")
     ]
     sender_gone: Annotated[bool, Field(description="Whoever made the last attempt cannot send any more.")]
     why: Annotated[str, Field(description="The plan, for people.")]
     resend: Annotated[bool, Field(description="Settled as to be sent again, which its task is to do.")]
+    needs_person: Annotated[bool, Field(description="Nobody but a person can settle it.")]
 
 
 class QueuedOperation(Operation):
@@ -235,6 +236,7 @@ def place_body(view: QueueView | None) -> dict[str, Any] | None:
         "sender_gone": view.sender_gone,
         "why": view.why,
         "resend": view.resend,
+        "needs_person": view.needs_person,
     }
 
 
