@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import importlib.util
 import sys
-import types
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,46 +50,15 @@ def test_a_plain_function_delivered_twice_calls_once(place: Path, tickets: Recor
     assert posts(tickets) == 2
 
 
-class _StandIn:
-    """As much of DBOS as the step touches."""
-
-    workflow_id = "reimburse-INV-102"
-
-    @staticmethod
-    def step(**_: Any) -> Callable[[Any], Any]:
-        return lambda function: function
-
-    @staticmethod
-    def workflow() -> Callable[[Any], Any]:
-        return lambda function: function
-
-
-def test_the_body_of_a_dbos_step_run_twice_calls_once(
-    place: Path, tickets: Recorder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stand_in = types.ModuleType("dbos")
-    stand_in.__dict__.update(DBOS=_StandIn, DBOSConfig=dict, SetWorkflowID=None)
-    monkeypatch.setitem(sys.modules, "dbos", stand_in)
-    example = _example("ledger_in_dbos")
-
-    async def twice() -> tuple[str, str]:
-        async with example.app:
-            return (
-                await example.reimburse("INV-102", "118.50"),
-                await example.reimburse("INV-102", "118.50"),
-            )
-
-    first, second = asyncio.run(twice())
-    assert first == second
-    assert posts(tickets) == 1
-
-
-@pytest.mark.skipif(importlib.util.find_spec("dbos") is None, reason="DBOS is not installed")
-def test_the_example_runs_inside_dbos(
+def test_a_dbos_step_that_dbos_has_forgotten_runs_again_and_calls_once(
     place: Path, tickets: Recorder, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("DBOS_SYSTEM_DATABASE_URL", f"sqlite:///{place / 'dbos.db'}")
     example = _example("ledger_in_dbos")
-    asyncio.run(example.main())
-    assert capsys.readouterr().out.splitlines()[-1].startswith("R-")
+    asyncio.run(tickets.plan(Rule.act_then_reset()))
+    for memory in ("lost.db", "kept.db", "kept.db"):
+        monkeypatch.setenv("DBOS_SYSTEM_DATABASE_URL", f"sqlite:///{place / memory}")
+        asyncio.run(example.main())
+    tickets_said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("R-")]
+    assert len(tickets_said) == 3
+    assert len(set(tickets_said)) == 1
     assert posts(tickets) == 1
