@@ -21,7 +21,6 @@ from outlast.store.records import (
     Evidence,
     ExpireApproval,
     OperationRow,
-    Parent,
 )
 from outlast.store.rows import TaskFilter
 from outlast.testing.store_suite.scene import HOUR, SECOND
@@ -69,12 +68,9 @@ class PeopleProgram(Program):
         batch = []
         for claimed in self.dice.choices(self.claims, k=2):
             _, agent = self.dice.choice(self.agents)
-            parent = Parent(
-                task=claimed.task,
-                epoch=claimed.epoch + self.dice.choice([0, 0, 0, 1]),
-                key=f"kid-{self.scene.number()}",
-                detached=self.dice.random() < 0.2,
-            )
+            epoch = claimed.epoch + self.dice.choice([0, 0, 0, 1])
+            parent = self.scene.parent(claimed, detached=self.dice.random() < 0.2)
+            parent = replace(parent, epoch=epoch)
             batch.append(
                 self.scene.submission(
                     tenant=claimed.tenant, key=None, agent=agent, pool="pool-x", parent=parent

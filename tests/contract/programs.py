@@ -447,14 +447,21 @@ def plain(answer: Any) -> Any:
             elif name == "detail":
                 # A refusal says why, in the store's own words.
                 row[name] = bool(value)
-        if row.get("kind") == "task.submitted":
+            elif name == "operations":
+                row[name] = [without_birth(one) for one in value]
+        if row.get("kind") in ("task.submitted", "operation.started"):
             row["at"] = None
         if row.get("kind") in ("stale", "deferred"):
             row["state"] = None
-        return row
+        return without_birth(row)
     if isinstance(answer, list | tuple):
         return [plain(one) for one in answer]
     return answer
+
+
+def without_birth(row: dict[str, Any]) -> dict[str, Any]:
+    """Take away when a child was put on record, which is when it was submitted."""
+    return {**row, "created_at": None} if str(row.get("key")).startswith("spawn-") else row
 
 
 def plain_row(row: Any) -> Any:
@@ -488,8 +495,10 @@ def comparable(dump: Dump) -> dict[str, Any]:
                 row.pop("deadline_at", None)
             if table == "timers" and row["kind"] == "deadline":
                 row.pop("due_at")
-            if table == "events" and row["kind"] == "task.submitted":
+            if table == "events" and row["kind"] in ("task.submitted", "operation.started"):
                 row.pop("at")
+            if table == "operations":
+                row = without_birth(row)
             if table == "outbox" and row["topic"] == "task.submitted":
                 row.pop("created_at")
             if table == "posts":

@@ -11,6 +11,7 @@ from tests.engine.house import PATIENCE_S, House
 from outlast import ChildCancelled, ChildFailed, Outlast, TaskContext
 from outlast.engine.children import child_id
 from outlast.errors import AgentNotFound, InvalidInput, StoreUnavailable, WaitTimeout
+from outlast.store.contract import BatchRejected
 from outlast.store.posting import Delivered
 from outlast.store.records import Submission, Submitted, SweepRequest, TaskRef
 from outlast.testing.store_suite.scene import HOUR
@@ -206,8 +207,62 @@ async def test_the_answer_of_a_submit_is_lost_and_there_is_one_child(house: Hous
     assert await house.violations() == []
 
 
+async def test_what_is_on_record_is_not_submitted_again(house: House) -> None:
+    child, long = research(house.app), lasting(house.app)
+    submit, sent = house.store.submit, []
+
+    async def counted(batch: list[Submission], **options: Any) -> list[Submitted]:
+        sent.extend(one.task for one in batch if one.parent)
+        return await submit(batch, **options)
+
+    @house.app.agent
+    async def parent(task: TaskContext) -> list[Any]:
+        handles = [task.spawn(child, {"number": 3}), task.spawn(long)]
+        await task.sleep(0.05)
+        await handles[1].cancel()
+        return [task.attempt, await handles[0]]
+
+    handle = await house.submit(parent)
+    house.store.submit = counted  # type: ignore[method-assign, assignment]
+    house.start()
+    attempt, result = (await house.ended(handle)).result
+    assert attempt >= 2
+    assert result == 9
+    assert sorted(sent) == sorted(child_id(handle.id, key) for key in ("research#1", "lasting#1"))
+    assert await house.violations() == []
+
+
+async def test_a_child_that_cannot_be_stored_is_its_own_parents_fault(house: House) -> None:
+    """Children of many parents are submitted together."""
+    child = research(house.app)
+    submit, refused, wrong = house.store.submit, [], set[str]()
+
+    async def picky(batch: list[Submission], **options: Any) -> list[Submitted]:
+        if any(one.parent and one.parent.task in wrong for one in batch):
+            refused.append(len(batch))
+            raise BatchRejected("a value that no database takes")
+        return await submit(batch, **options)
+
+    @house.app.agent
+    async def parent(task: TaskContext) -> list[int]:
+        handles = [task.spawn(child, {"number": number}) for number in range(3)]
+        return [await handle for handle in handles]
+
+    parents = [await house.submit(parent) for _ in range(4)]
+    wrong.add(parents[1].id)
+    house.store.submit = picky  # type: ignore[method-assign, assignment]
+    house.start()
+    views = [await house.ended(one) for one in parents]
+    assert [view.state for view in views] == ["succeeded", "failed", "succeeded", "succeeded"]
+    assert views[1].error is not None
+    assert views[1].error["code"] == "journal_rejected"
+    assert refused[0] == 12
+    assert len(await house.app.list(agent="research")) == 9
+    assert await house.violations() == []
+
+
 async def test_a_parent_that_lost_its_lease_has_no_child_accepted(house: House) -> None:
-    """Its lease is taken between the record of the child and its submit; the next attempt submits it."""
+    """Its lease is taken before the submit of the child; the next attempt spawns it."""
     child = research(house.app)
     submit, taken = house.store.submit, []
 
@@ -217,6 +272,7 @@ async def test_a_parent_that_lost_its_lease_has_no_child_accepted(house: House) 
             taken.extend((await house.store.sweep(SweepRequest(), now=at + HOUR)).lost)
             answers = await submit(batch, **options)
             assert [one.kind for one in answers] == ["stale"]
+            assert (await house.store.dump())["operations"] == []
             return answers
         return await submit(batch, **options)
 

@@ -66,7 +66,9 @@ def _submit_same_key(props: Props) -> Any:
 
 @acts("submit", "submit_child")
 def _submit_child(props: Props) -> Any:
-    parent = Parent(task=props.task.task, epoch=props.claimed.epoch, key="newborn")
+    parent = Parent(
+        task=props.task.task, epoch=props.claimed.epoch, key="newborn", position=77, request="request-newborn"
+    )
     return [_new(props, 3, parent=parent)]
 
 

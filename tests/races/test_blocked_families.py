@@ -26,7 +26,6 @@ from tests.races.holding import ended, rival, start
 from outlast.store.posting import Delivered
 from outlast.store.records import (
     Claimed,
-    Parent,
     Submission,
     Submitted,
     TaskRef,
@@ -46,7 +45,7 @@ blocked = into(BLOCKED)
 
 def kid_of(scene: Scene, parent: Claimed) -> Submission:
     """Make the record of a child."""
-    return scene.submission(key=None, parent=Parent(task=parent.task, epoch=parent.epoch, key="kid"))
+    return scene.submission(key=None, parent=scene.parent(parent, "kid"))
 
 
 @blocked("submit", "parent", "changed")

@@ -14,7 +14,6 @@ from outlast.store.reconciling import OpenItem, OpenRequest, Postponement
 from outlast.store.records import (
     Claimed,
     Evidence,
-    Parent,
     SessionRenewal,
     Settled,
     Submitted,
@@ -368,7 +367,7 @@ async def _a_child_of_a_parent_that_was_taken_over(scene: Scene) -> None:
     parent = await scene.running()
     await scene.lose(parent)
     await scene.claim_task(parent)
-    kid = scene.submission(key=None, parent=Parent(task=parent.task, epoch=parent.epoch, key="kid"))
+    kid = scene.submission(key=None, parent=scene.parent(parent, "kid"))
     answer = await nothing_changes(scene, lambda: scene.store.submit([kid]))
     assert answer == [Submitted(kind="stale", task=kid.task)]
 
@@ -377,7 +376,7 @@ async def _a_child_of_a_parent_that_was_taken_over(scene: Scene) -> None:
 async def _a_child_of_a_parent_that_is_being_cancelled(scene: Scene) -> None:
     parent = await scene.running()
     await scene.cancel(parent)
-    kid = scene.submission(key=None, parent=Parent(task=parent.task, epoch=parent.epoch, key="kid"))
+    kid = scene.submission(key=None, parent=scene.parent(parent, "kid"))
     answer = await nothing_changes(scene, lambda: scene.store.submit([kid]))
     assert answer == [Submitted(kind="stale", task=kid.task)]
 

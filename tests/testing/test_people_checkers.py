@@ -453,6 +453,11 @@ def _lose_a_parent(it: Exhibit) -> None:
     it.rows("inputs", "kid")[0]["parent"] = "task_none"
 
 
+@breaks("families_hear_of_each_other", "is not on the record of its parent")
+def _lose_the_record_of_a_child(it: Exhibit) -> None:
+    it.dump["operations"].remove(it.rows("operations", "gone")[0])
+
+
 async def test_a_whole_dump_has_no_violations(exhibit: Exhibit) -> None:
     assert exhibit.check() == []
 

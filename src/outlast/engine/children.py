@@ -1,4 +1,4 @@
-"""Child tasks: on their parent's record first, then accepted as tasks, then waited for.
+"""Child tasks: accepted as tasks and put on their parent's record in one transaction, then waited for.
 
 Purpose: a task can have work done by others, thousands at a time, and have their ends as results of its own
 operations.
@@ -9,11 +9,12 @@ spawn makes the same child however often the parent runs.
 State: running from its record on; succeeded, or failed (``child_failed``, ``child_cancelled``), once the
 parent has taken its end. A parent that never asks for the result leaves it running.
 
-What is fenced: a child is accepted only while its parent runs under this epoch and no cancel stands. The
-record of its end is written under the parent's epoch and consumes what the end has posted.
+What is fenced: a child is accepted, and put on record, only while its parent runs under this epoch and no
+cancel stands. The record of its end is written under the parent's epoch and consumes what the end has posted.
 
-Failure by failure: killed after the record: the next attempt sees that the child is not there and submits it.
-The answer of a submit is lost: submitted again, and recognised by its id. Refused, since the parent's lease
+Failure by failure: killed before that transaction: there is neither child nor record, and the next attempt
+spawns the same child. Killed after it: the next attempt finds the record, and so the child. The answer of a
+submit is lost: submitted again, and recognised by its id. Refused, since the parent's lease
 has passed or a cancel stands: the parent learns which, and ends accordingly. The child ends while its parent
 is away: its end lies in the parent's inbox. An end's result is copied into the parent's record, so that a
 replay does not depend on the child.
@@ -42,7 +43,7 @@ from outlast.engine.steps import known, recorded, refuse_for_budget
 from outlast.engine.waits import Waiting, on_disk, until
 from outlast.engine.wording import MAX_ERROR_TEXT, event, failure
 from outlast.errors import ChildCancelled, ChildFailed, InvalidKey, InvalidRequest
-from outlast.store.contract import Store
+from outlast.store.contract import BatchRejected, Store
 from outlast.store.posting import Cancel
 from outlast.store.records import (
     ANY_VERSION,
@@ -57,7 +58,8 @@ from outlast.store.records import (
 from outlast.store.rows import EndRow, TaskRow
 
 T = TypeVar("T")
-GROUP: Final = 1_000
+GROUP: Final = 200
+"""Children that are submitted at once: the first of many are claimed while the others are on their way."""
 READ: Final = 200
 """Children whose ends are read at once; each may have a result of a megabyte."""
 FINAL: Final = ("succeeded", "failed", "cancelled")
@@ -380,38 +382,10 @@ def spawn(run: Run, key: str, spec: AgentSpec, given: Any, options: Options) -> 
         return child
     spawned = Spawned(child=child, position=position, request=request, arguments=text)
     family.spawned[key] = spawned
-    if row is not None and (row.state != "running" or run.inbox.end_of(key) is not None):
-        return child
-    promise = _promise(run, key)
-    submission = _submission(run, spawned, spec, options)
-    if row is not None:
-        run.host.nursery.accept(run, submission, promise, perhaps_there=True)
-        return child
-
-    def told(refused: str | None, error: Exception | None) -> None:
-        if error is not None:
-            promise.cancel()
-        else:
-            run.host.nursery.accept(run, submission, promise)
-
-    run.host.journal.append(run, _begun(spawned, spec), told)
+    # What is on record was accepted with its record.
+    if row is None:
+        run.host.nursery.accept(run, _submission(run, spawned, spec, options), _promise(run, key))
     return child
-
-
-def _begun(spawned: Spawned, spec: AgentSpec) -> RecordOperation:
-    key = spawned.child.key
-    return RecordOperation(
-        key=key,
-        position=spawned.position,
-        kind="child",
-        name=spec.name,
-        state="running",
-        request=spawned.request,
-        arguments=spawned.arguments,
-        events=(
-            event("operation.started", operation=key, kind="child", name=spec.name, child=spawned.child.id),
-        ),
-    )
 
 
 def _promise(run: Run, key: str) -> asyncio.Future[None]:
@@ -450,7 +424,14 @@ def _submission(run: Run, spawned: Spawned, spec: AgentSpec, options: Options) -
         deadline_us=deadline_us,
         trace=run.loaded.trace,
         budget=run.spending.of_child(),
-        parent=Parent(task=run.task, epoch=run.epoch, key=spawned.child.key, detached=options.detached),
+        parent=Parent(
+            task=run.task,
+            epoch=run.epoch,
+            key=spawned.child.key,
+            position=spawned.position,
+            request=spawned.request,
+            detached=options.detached,
+        ),
     )
 
 
@@ -486,7 +467,6 @@ class _Newborn:
     run: Run
     submission: Submission
     promise: asyncio.Future[None]
-    perhaps_there: bool
 
 
 class Nursery:
@@ -500,16 +480,9 @@ class Nursery:
         self._submitting: asyncio.Task[None] | None = None
         self._reading: asyncio.Task[None] | None = None
 
-    def accept(
-        self, run: Run, submission: Submission, promise: asyncio.Future[None], *, perhaps_there: bool = False
-    ) -> None:
-        """Have a child accepted whose record is on disk. perhaps_there: an earlier attempt may have done
-        it."""
-        if promise.done():
-            return
-        self._newborn.append(
-            _Newborn(run=run, submission=submission, promise=promise, perhaps_there=perhaps_there)
-        )
+    def accept(self, run: Run, submission: Submission, promise: asyncio.Future[None]) -> None:
+        """Have a child accepted and put on record."""
+        self._newborn.append(_Newborn(run=run, submission=submission, promise=promise))
         if self._submitting is None or self._submitting.done():
             self._submitting = asyncio.get_running_loop().create_task(self._submit())
             self._host.straggle(self._submitting)
@@ -528,18 +501,24 @@ class Nursery:
         await asyncio.sleep(0)
         while self._newborn:
             group, self._newborn = self._newborn[:GROUP], self._newborn[GROUP:]
-            try:
-                await self._submit_group(group)
-            # A fault of the group is its parents' to know: they would wait for ever.
-            except Exception as error:
-                for one in group:
-                    _settle(one.promise, cancel=True)
-                    one.run.unstorable(error)
+            await self._submit_group(group)
 
     async def _submit_group(self, group: list[_Newborn]) -> None:
-        group = await self._not_there(group)
-        if not group:
-            return
+        try:
+            await self._accept(group)
+        # A fault of the group is its parents' to know: they would wait for ever.
+        except Exception as error:
+            if isinstance(error, BatchRejected) and len(group) > 1:
+                # One of them is at fault, and the others have nothing to do with it.
+                half = len(group) // 2
+                await self._submit_group(group[:half])
+                await self._submit_group(group[half:])
+                return
+            for one in group:
+                _settle(one.promise, cancel=True)
+                one.run.unstorable(error)
+
+    async def _accept(self, group: list[_Newborn]) -> None:
         probes.reach("children.before_submit")
         batch = [one.submission for one in group]
         answers: list[Submitted] = await self._host.insist(lambda: self._host.store.submit(batch))
@@ -551,23 +530,6 @@ class Nursery:
                 await self._refused(one)
             else:
                 raise ValueError(f"a child without a key was answered {answer.kind}")
-
-    async def _not_there(self, group: list[_Newborn]) -> list[_Newborn]:
-        """Leave out those that an earlier attempt had submitted."""
-        doubtful = [one for one in group if one.perhaps_there]
-        if not doubtful:
-            return group
-        refs = [TaskRef(tenant=one.run.tenant, task=one.submission.task) for one in doubtful]
-        there: set[TaskRef] = set()
-        for start in range(0, len(refs), READ):
-            there.update(await self._tasks(refs[start : start + READ]))
-        left = []
-        for one in group:
-            if TaskRef(tenant=one.run.tenant, task=one.submission.task) in there:
-                _settle(one.promise)
-            else:
-                left.append(one)
-        return left
 
     async def _refused(self, one: _Newborn) -> None:
         """A parent may not have children any more: since it is cancelled, or since it is somebody else's."""

@@ -80,15 +80,10 @@ class Rehearsed:
 
 
 class _Nobody:
-    """Stands for the journal's writer and the nursery: has room for everything, and takes nothing."""
+    """Stands for the journal's writer: has room for everything, and takes nothing."""
 
     async def room(self) -> None:
         """Have room."""
-
-    def accept(self, run: Run, submission: Any, promise: asyncio.Future[None], **_: Any) -> None:
-        """Leave a child as it is."""
-        if not promise.done():
-            promise.set_result(None)
 
 
 class _Stage:
@@ -104,7 +99,7 @@ class _Stage:
         self.settings = WorkerSettings()
         self.limits = Limits()
         self.session = self
-        self.journal = self.nursery = _Nobody()
+        self.journal = _Nobody()
         self._offset = now - clock.monotonic() * 1_000_000
         self._place_of = place_of
 

@@ -333,6 +333,12 @@ class Callback:
         if key in run.stepping:
             raise under_way(key)
         if self._recording is not None:
-            await asyncio.wait({self._recording})
+            # Other waits do not put the task to sleep before this one is on disk.
+            run.active += 1
+            try:
+                await asyncio.wait({self._recording})
+            finally:
+                run.active -= 1
+                run.quiet()
             run.check()
         return await _listen(run, self._waiting, self._due_at, None)

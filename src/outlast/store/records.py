@@ -26,12 +26,15 @@ ANY_VERSION = ""
 class Parent:
     """The task that spawned a child, by the operation ``key`` under the lease of ``epoch``.
 
+    position, request: of that operation, which is put on its parent's record together with the child.
     detached: the child goes on when its parent ends; otherwise it is cancelled then.
     """
 
     task: str
     epoch: int
     key: str
+    position: int
+    request: str
     detached: bool = False
 
 
@@ -46,8 +49,9 @@ class Submission:
     announce: write an outbox message with the task and one with its end. budget: JSON text of the bounds on
     what the task may spend, or None. parent: whose child it is. Accepted only while the parent runs under
     that epoch and no cancel stands; a child that exists already is ``accepted`` whatever became of its
-    parent. Its end is posted to the parent. origin: a JSON object, not empty, whose members the first event's
-    data says as well.
+    parent. A new one is put on its parent's record as a running operation (kind ``child``, the agent's name,
+    the input as arguments; event ``operation.started``). Its end is posted to the parent. origin: a JSON
+    object, not empty, whose members the first event's data says as well.
     """
 
     tenant: str

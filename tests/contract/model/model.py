@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.contract.model.kept import Lease, Session, Task
+from tests.contract.model.kept import Lease, Operation, Session, Task
 from tests.contract.model.reaching import Reaching
 from tests.contract.model.writing import Writing
 
@@ -66,7 +66,11 @@ class Model(Writing, Reaching):
         if record.deadline_us is not None:
             task.deadline_at = now + record.deadline_us
         if parent is not None:
+            assert record.parent is not None
             parent.children += 1
+            began = Operation(kind="child", position=record.parent.position, state="running")
+            parent.operations.setdefault(record.parent.key, began)
+            parent.say("operation.started")
         return Submitted(kind="accepted", task=record.task)
 
     # -- sessions and leases -------------------------------------------------------------------------------

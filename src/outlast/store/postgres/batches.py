@@ -86,6 +86,7 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
     notes: list[tuple[Any, ...]] = []
     ends: list[tuple[Any, ...]] = []
     keys: list[tuple[Any, ...]] = []
+    takes: list[dict[str, Any]] = []
     rare: dict[str, list[Any]] = {}
     waves = 1
 
@@ -114,16 +115,9 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                         rare.setdefault("closes", []).append(
                             {"place": place, "wave": wave, "tenant": tenant, "task": task, "key": entry.key}
                         )
-                    for number in entry.takes:
-                        rare.setdefault("takes", []).append(
-                            {
-                                "place": place,
-                                "tenant": tenant,
-                                "task": task,
-                                "key": entry.key,
-                                "number": number,
-                            }
-                        )
+                    takes.extend(
+                        {"place": place, "key": entry.key, "number": number} for number in entry.takes
+                    )
                     added = entry.events
                 case RecordOutcome():
                     wave = _wave(levels, entry.key, _OUTCOME)
@@ -253,7 +247,8 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                 arguments.append(texts(column) if kind == "t" else _plain(column))
         else:
             arguments.extend("{}" for _ in kinds)
-    arguments.append(json.dumps(rare, ensure_ascii=False) if rare else None)
+    more = {**({"takes": takes} if takes else {}), **({"rare": rare} if rare else {})}
+    arguments.append(json.dumps(more, ensure_ascii=False) if more else None)
     return arguments
 
 

@@ -172,12 +172,12 @@ def submission_row(s: Submission) -> tuple[Any, ...]:
 
 def _columns(batch: Sequence[Submission], lanes: Sequence[int | None]) -> list[Any]:
     rows = [submission_row(s) for s in batch]
-    parents: list[Sequence[Any]] = [(), (), (), ()]
+    parents: list[Sequence[Any]] = [(), (), (), (), (), ()]
     if any(s.parent is not None for s in batch):
         spawned = [
-            (None, None, None, None)
-            if s.parent is None
-            else (s.parent.task, s.parent.epoch, s.parent.key, s.parent.detached)
+            (None, None, None, None, None, None)
+            if (p := s.parent) is None
+            else (p.task, p.epoch, p.key, p.detached, p.position, p.request)
             for s in batch
         ]
         parents = list(zip(*spawned, strict=True))

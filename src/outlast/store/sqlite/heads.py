@@ -137,6 +137,13 @@ class Head:
             changed = self._tx.run("count_events", (self.last_event, self.tenant, self.task, self.epoch))
             assert changed == 1, "the head changed inside its own transaction"
 
+    def save_children(self) -> None:
+        """Write how many children a running task has, and how far its events were counted with them."""
+        if self.last_event != self._last_event_read:
+            name = (self.tenant, self.task)
+            changed = self._tx.run("count_children", (self.children, self.last_event, *name, self.epoch))
+            assert changed == 1, "the head changed inside its own transaction"
+
     def unsettle(self, key: str, *, sender_gone: bool = False, why: str = "") -> None:
         """Put an unknown operation into the reconciliation queue; what stands there already stays."""
         name = (self.tenant, self.task, key)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from outlast.store.records import Parent, Submission, Submitted
-from outlast.store.sqlite.heads import json_text
+from outlast.store.sqlite.heads import Head, json_text
 from outlast.store.sqlite.transaction import Row, Transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Family:
+    """A parent's head, and how many parents its children have."""
+
+    head: Head
+    depth: int
 
 
 def submit(tx: Transaction, batch: Sequence[Submission]) -> list[Submitted]:
@@ -16,13 +24,13 @@ def submit(tx: Transaction, batch: Sequence[Submission]) -> list[Submitted]:
     verdicts: list[Submitted] = []
     heads: list[Row] = []
     entries: list[tuple[int, str, str]] = []
-    children: Counter[tuple[str, str, int]] = Counter()
+    parents: dict[tuple[str, str], _Family | None] = {}
     for one in batch:
         parent = one.parent
-        depth: int | None = 0
+        family = None
         if parent is not None:
-            depth = _depth(tx, one, parent)
-            if depth is None:
+            family = _family(tx, parents, one, parent, now)
+            if family is None and tx.row("read_digest", (one.tenant, one.task)) is None:
                 verdicts.append(Submitted(kind="stale", task=one.task))
                 continue
         claimed = tx.run(
@@ -42,7 +50,7 @@ def submit(tx: Transaction, batch: Sequence[Submission]) -> list[Submitted]:
                 int(one.announce),
                 now,
                 *((None, None, False) if parent is None else (parent.task, parent.key, parent.detached)),
-                depth,
+                0 if family is None else family.depth,
                 one.budget,
             ),
         )
@@ -50,8 +58,8 @@ def submit(tx: Transaction, batch: Sequence[Submission]) -> list[Submitted]:
             verdicts.append(_read_winner(tx, one))
             continue
         verdicts.append(Submitted(kind="accepted", task=one.task))
-        if parent is not None:
-            children[one.tenant, parent.task, parent.epoch] += 1
+        if parent is not None and family is not None:
+            _put_on_record(tx, family.head, one, parent)
         lane = tx.lane((one.pool, one.agent, one.version, one.tenant, one.priority))
         deadline_at = None if one.deadline_us is None else now + one.deadline_us
         if deadline_at is not None:
@@ -69,21 +77,45 @@ def submit(tx: Transaction, batch: Sequence[Submission]) -> list[Submitted]:
         if one.announce:
             tx.run("announce", (one.tenant, one.task, 1, "task.submitted", data, now))
     tx.run_many("make_heads", heads)
-    tx.run_many("count_children", [(count, *name) for name, count in children.items()])
+    for family in parents.values():
+        if family is not None:
+            family.head.save_children()
     tx.enqueue(entries)
     tx.write_events()
     return verdicts
 
 
-def _depth(tx: Transaction, one: Submission, parent: Parent) -> int | None:
-    """Answer how many parents a child has; None where its parent may not have it: it has to run under that
-    lease, and no cancel may stand, unless the child is there already."""
-    state, epoch, cancelling, depth = tx.row("read_parent", (one.tenant, parent.task)) or ("", 0, 0, 0)
-    if (state, epoch, cancelling) != ("running", parent.epoch, 0) and (
-        tx.row("read_digest", (one.tenant, one.task)) is None
+def _family(
+    tx: Transaction,
+    parents: dict[tuple[str, str], _Family | None],
+    one: Submission,
+    parent: Parent,
+    now: int,
+) -> _Family | None:
+    """Answer what a new child is born into; None where its parent may not have it: it has to run under that
+    lease, and no cancel may stand."""
+    name = (one.tenant, parent.task)
+    if name not in parents:
+        head = Head.read(tx, *name, now)
+        row = tx.row("read_depth", name)
+        parents[name] = None if head is None or row is None else _Family(head=head, depth=row[0] + 1)
+    family = parents[name]
+    if family is None or (family.head.state, family.head.epoch, family.head.cancelling) != (
+        "running",
+        parent.epoch,
+        0,
     ):
         return None
-    return int(depth) + 1
+    return family
+
+
+def _put_on_record(tx: Transaction, head: Head, one: Submission, parent: Parent) -> None:
+    """Count a new child at its parent, and put it on record there."""
+    head.children += 1
+    record = (parent.key, parent.position, one.agent, parent.request, head.epoch, one.input, head.at)
+    tx.run("begin_child", (head.tenant, head.task, *record))
+    said = {"operation": parent.key, "kind": "child", "name": one.agent, "child": one.task}
+    head.append("operation.started", json_text(said), epoch=head.epoch)
 
 
 def _read_winner(tx: Transaction, one: Submission) -> Submitted:

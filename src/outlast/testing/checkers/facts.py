@@ -85,7 +85,8 @@ def inboxes_hold_facts(seen: Evidence) -> Iterator[str]:
 
 
 def families_hear_of_each_other(seen: Evidence) -> Iterator[str]:
-    """Each end of a child is with its parent or on its way, once; so is its parent's end with a child."""
+    """A child is on its parent's record. Each end of a child is with its parent or on its way, once; so is
+    its parent's end with a child."""
     on_the_way = Counter((row["tenant"], row["task"], row["kind"], row["name"]) for row in seen.rows("posts"))
     cancels = {(row["tenant"], row["task"]) for row in seen.rows("posts") if row["kind"] == "cancel"}
     arrived = Counter(
@@ -95,6 +96,7 @@ def families_hear_of_each_other(seen: Evidence) -> Iterator[str]:
     )
     counted: Counter[tuple[str, str]] = Counter()
     results = seen.by_task("results")
+    records = {(row["tenant"], row["task"], row["key"]) for row in seen.rows("operations")}
     family = set()
     for row in seen.rows("inputs"):
         child = (row["tenant"], row["task"])
@@ -107,6 +109,8 @@ def families_hear_of_each_other(seen: Evidence) -> Iterator[str]:
         if parent is None:
             yield f"{where(child)}: its parent {row['parent']} is not there"
             continue
+        if (*above, row["parent_key"]) not in records:
+            yield f"{where(child)}: is not on the record of its parent {row['parent']}"
         name = (*above, "child", row["parent_key"])
         heard, ended = arrived[name] + on_the_way[name], len(results[child])
         if heard > ended or (heard < ended and parent["state"] != "succeeded"):

@@ -62,6 +62,14 @@ class TestAskApproval:
         assert (row.request, row.arguments, row.due_at) == (ask.request, ask.arguments, None)
         assert (row.attempt, row.turn, row.created_at) == (0, 0, scene.now)
 
+    async def test_says_no_more_who_settled_what_is_asked_about_anew(self, scene: Scene) -> None:
+        claimed = await scene.running()
+        key = await scene.called(claimed)
+        await scene.write(claimed, await scene.outcome(claimed, key, "planned", settled_by="worker"))
+        assert (await scene.operation(claimed, key)).settled_by == "worker"
+        await scene.write(claimed, scene.ask(key))
+        assert (await scene.operation(claimed, key)).settled_by is None
+
     async def test_a_question_runs_until_its_time_is_over(self, scene: Scene) -> None:
         claimed = await scene.running()
         ask = scene.question(expires_in_us=7 * SECOND)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from outlast.store.changing import Retry
-from outlast.store.records import Claimed, InboxRow, Parent, Submission, Submitted, TaskRef
+from outlast.store.records import Claimed, InboxRow, Submission, Submitted, TaskRef
 from outlast.store.rows import TaskFilter
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.posting import head, inbox, quiet, session_of
@@ -27,8 +27,7 @@ def ref(of: Any) -> TaskRef:
 
 def child_of(scene: Scene, claimed: Claimed, **changes: Any) -> Submission:
     """Make the record of a child."""
-    parent = Parent(task=claimed.task, epoch=claimed.epoch, key=f"spawn-{scene.number()}")
-    return scene.submission(key=None, parent=replace(parent, **changes))
+    return scene.submission(key=None, parent=replace(scene.parent(claimed), **changes))
 
 
 class TestSpawn:
@@ -43,11 +42,48 @@ class TestSpawn:
             assert (row["parent"], row["parent_key"], bool(row["detached"])) == (parent.task, key, detached)
             task = await scene.task(kid)
             assert (task.state, task.parent, task.children) == ("queued", parent.task, 0)
-        assert await head(scene, parent) == {**before, "children": 2}
+        # An event each puts them on their parent's record.
+        last = before["last_event"] + 2
+        assert await head(scene, parent) == {**before, "children": 2, "last_event": last}
         task = await scene.task(parent)
         assert (task.parent, task.children) == (None, 2)
         [row] = await scene.rows("inputs", parent)
         assert (row["parent"], row["parent_key"], bool(row["detached"])) == (None, None, False)
+
+    async def test_puts_a_child_on_its_parents_record(self, scene: Scene) -> None:
+        parent = await scene.running()
+        last = (await scene.task(parent)).last_event
+        kids = [child_of(scene, parent, key=key) for key in ("one", "two")]
+        await scene.accept(kids)
+        events = await scene.events(parent, after=last)
+        for kid, event in zip(kids, events, strict=True):
+            assert kid.parent is not None
+            row = await scene.operation(parent, kid.parent.key)
+            begun = (row.kind, row.name, row.state, row.epoch)
+            assert begun == ("child", kid.agent, "running", parent.epoch)
+            sent = (row.position, row.request, row.arguments, row.attempt, row.turn)
+            assert sent == (kid.parent.position, kid.parent.request, kid.input, 0, 0)
+            assert (row.result, row.error, row.due_at, row.ended_at) == (None, None, None, None)
+            [submitted] = await scene.events(kid)
+            assert row.created_at == event.at == submitted.at
+            assert (event.kind, event.epoch) == ("operation.started", parent.epoch)
+            assert json.loads(event.data) == {
+                "operation": kid.parent.key,
+                "kind": "child",
+                "name": kid.agent,
+                "child": kid.task,
+            }
+        # Its worker goes on from there.
+        await scene.write(parent, scene.step("three"))
+        assert check_all(await scene.store.dump()) == []
+
+    async def test_what_is_on_record_stands(self, scene: Scene) -> None:
+        """Under the key that a child comes with; its parent's code would have been told."""
+        parent = await scene.running()
+        await scene.write(parent, scene.step("taken"))
+        before = await scene.operation(parent, "taken")
+        await scene.child(parent, "taken")
+        assert await scene.operation(parent, "taken") == before
 
     async def test_many_at_once_of_several_parents(self, scene: Scene) -> None:
         parents = [await scene.running() for _ in range(3)]
@@ -56,6 +92,10 @@ class TestSpawn:
         assert [(await scene.task(parent)).children for parent in parents] == [4, 4, 4]
         listed = await scene.store.list_tasks(TaskFilter(tenant=scene.tenant, parent=parents[1].task))
         assert {row.task for row in listed} == {kid.task for kid in kids[1::3]}
+        for n, parent in enumerate(parents):
+            said = [json.loads(event.data) for event in await scene.events(parent)]
+            assert [one["child"] for one in said if "child" in one] == [kid.task for kid in kids[n::3]]
+        assert check_all(await scene.store.dump()) == []
 
     async def test_a_repeat_is_accepted_and_counted_once(self, scene: Scene) -> None:
         parent = await scene.running()

@@ -320,8 +320,19 @@ class Scene:
     async def child(self, of: Claimed, key: str | None = None, **changes: Any) -> Submission:
         """Have a child of a running task accepted."""
         detached = changes.pop("detached", False)
-        parent = Parent(task=of.task, epoch=of.epoch, key=key or f"spawn-{self.number()}", detached=detached)
+        parent = self.parent(of, key, detached=detached)
         return await self.submit(tenant=of.tenant, parent=parent, key=None, **changes)
+
+    def parent(self, of: Claimed, key: str | None = None, *, detached: bool = False) -> Parent:
+        """Say whose child a submission is."""
+        return Parent(
+            task=of.task,
+            epoch=of.epoch,
+            key=key or f"spawn-{self.number()}",
+            position=self.number(),
+            request=f"request-{self.number()}",
+            detached=detached,
+        )
 
     async def deliver_all(self) -> None:
         """Deliver until nothing is left."""

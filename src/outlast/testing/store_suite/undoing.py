@@ -12,7 +12,7 @@ import pytest
 from outlast.core.transitions import WAITING_REASONS
 from outlast.store.posting import CancelReply, News
 from outlast.store.reconciling import OpenRequest, SettledCounts
-from outlast.store.records import Claimed, EndAttempt, Parent, TaskRef
+from outlast.store.records import Claimed, EndAttempt, TaskRef
 from outlast.testing.store_suite.effects import refusal
 from outlast.testing.store_suite.guards import refuses
 from outlast.testing.store_suite.scene import HOUR, ROUND, SECOND, Backdoor, Scene, changed
@@ -145,8 +145,7 @@ class TestCancelWithUndo:
 
     async def test_no_child_is_had_any_more(self, scene: Scene) -> None:
         claimed = await undoing(scene)
-        parent = Parent(task=claimed.task, epoch=claimed.epoch, key="spawn-1")
-        child = scene.submission(parent=parent, key=None)
+        child = scene.submission(parent=scene.parent(claimed), key=None)
         assert [one.kind for one in await scene.store.submit([child])] == ["stale"]
 
 

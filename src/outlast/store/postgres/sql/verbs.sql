@@ -9,13 +9,13 @@ select item, lane
 -- name: submit
 select item, kind, task
   from outlast.submit($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20,
-       $21);
+       $21, $22, $23);
 
 -- Accept tasks with every wait contained in a savepoint.
 -- name: submit_guarded
 select item, kind, task
   from outlast.submit_guarded($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,
-       $20, $21, $22, $23);
+       $20, $21, $22, $23, $24, $25);
 
 -- Open or renew a session.
 -- name: renew

@@ -22,17 +22,22 @@ select task, request_digest
 from inputs
 where tenant = :tenant and key = :key;
 
--- Read whether a task may have children, and how many parents it has.
--- name: read_parent
-select tasks.state, tasks.epoch, tasks.cancelling, inputs.depth
-from tasks
-join inputs on inputs.tenant = tasks.tenant and inputs.task = tasks.id
-where tasks.tenant = :tenant and tasks.id = :task;
+-- Read how many parents a task has.
+-- name: read_depth
+select depth
+from inputs
+where tenant = :tenant and task = :task;
 
--- Count the children of a task that runs.
+-- Put a child on the record of its parent.
+-- name: begin_child
+insert into operations (tenant, task, key, position, kind, name, state, request, epoch, arguments, created_at)
+values (:tenant, :task, :key, :position, 'child', :name, 'running', :request, :epoch, :arguments, :now)
+on conflict do nothing;
+
+-- Count the children of a task that runs, and its events on.
 -- name: count_children
 update tasks
-set children = children + :count
+set children = :children, last_event = :last_event
 where tenant = :tenant and id = :task and epoch = :epoch and state = 'running';
 
 -- Make the heads of new tasks.

@@ -2,7 +2,8 @@
 --
 -- Lock order: lanes before and outside (ensure_lanes, a call of its own); here the heads of parents in the order of their
 -- names, then keys in sorted order, then rows that are new and nobody else can hold.
--- What is fenced: a child is new only under the epoch of its parent's lease, compared under the parent's lock.
+-- What is fenced: a child is new, and on its parent's record, only under the epoch of its parent's lease, compared under
+-- the parent's lock.
 
 -- This database's clock, in microseconds; volatile, so that a statement after a lock reads it after the lock.
 create function outlast.clock_us() returns bigint language sql volatile parallel safe as $$
@@ -43,7 +44,7 @@ create function outlast.submit(
     p_tenant text[], p_task text[], p_key text[], p_digest text[], p_agent text[], p_version text[], p_pool text[],
     p_priority integer[], p_input text[], p_user text[], p_deadline_us bigint[], p_run_at bigint[], p_trace text[],
     p_announce boolean[], p_origin text[], p_parent text[], p_epoch bigint[], p_parent_key text[], p_detached boolean[],
-    p_budget text[],
+    p_position integer[], p_request text[], p_budget text[],
     p_lane bigint[]
 ) returns table (item bigint, kind text, task text) language plpgsql volatile as $$
 #variable_conflict use_column
@@ -63,14 +64,25 @@ begin
         perform outlast.lock_heads(array_agg(s.tenant), array_agg(s.parent))
            from unnest(p_tenant, p_parent) as s (tenant, parent)
           where s.parent is not null;
-        v_stale := array(
-            select s.item
-              from unnest(p_tenant, p_task, p_parent, p_epoch) with ordinality as s (tenant, task, parent, epoch, item)
-             where s.parent is not null
-               and not exists (select from outlast.tasks t
+        v_now := outlast.clock_us();
+        if exists (
+            select from (select distinct s.tenant, s.parent, s.epoch
+                           from unnest(p_tenant, p_parent, p_epoch) as s (tenant, parent, epoch)
+                          where s.parent is not null) s
+             where not exists (select from outlast.tasks t
                                 where t.tenant = s.tenant and t.id = s.parent and t.state = 'running'
-                                  and t.epoch = s.epoch and not t.cancelling)
-               and not exists (select from outlast.inputs i where i.tenant = s.tenant and i.task = s.task));
+                                  and t.epoch = s.epoch and not t.cancelling))
+        then
+            v_stale := array(
+                select s.item
+                  from unnest(p_tenant, p_task, p_parent, p_epoch) with ordinality
+                       as s (tenant, task, parent, epoch, item)
+                 where s.parent is not null
+                   and not exists (select from outlast.tasks t
+                                    where t.tenant = s.tenant and t.id = s.parent and t.state = 'running'
+                                      and t.epoch = s.epoch and not t.cancelling)
+                   and not exists (select from outlast.inputs i where i.tenant = s.tenant and i.task = s.task));
+        end if;
         if v_stale <> '{}' then
             v_open := array(select o.item from unnest(v_open) as o (item) where o.item <> all(v_stale));
         end if;
@@ -173,14 +185,36 @@ begin
             insert into outlast.events (tenant, task, number, kind, epoch, data, at)
             select s.tenant, s.task, 1, 'task.submitted', 0, s.data, v_now from s;
 
+            -- On record at their parents, with an event each, numbered on from the heads.
             if p_parent <> '{}' then
-                update outlast.tasks t
-                   set children = t.children + p.more
-                  from (select s.tenant, s.parent, count(*) as more
-                          from unnest(p_tenant, p_parent) with ordinality as s (tenant, parent, item)
-                         where s.item = any(v_new) and s.parent is not null
-                         group by 1, 2) p
-                 where t.tenant = p.tenant and t.id = p.parent;
+                with s as materialized (
+                    select s.tenant, s.task, s.agent, s.input, s.parent, s.epoch, s.key, s.position, s.request,
+                           row_number() over (partition by s.tenant, s.parent order by s.item) as place
+                      from unnest(p_tenant, p_task, p_agent, p_input, p_parent, p_epoch, p_parent_key, p_position,
+                                  p_request) with ordinality
+                           as s (tenant, task, agent, input, parent, epoch, key, position, request, item)
+                     where s.parent is not null and (v_made = cardinality(p_task) or s.item = any(v_new))
+                ), begun as (
+                    insert into outlast.operations (tenant, task, key, position, kind, name, state, request, epoch,
+                           arguments, created_at)
+                    select s.tenant, s.parent, s.key, s.position, 'child', s.agent, 'running', s.request, s.epoch,
+                           s.input, v_now
+                      from s
+                    on conflict do nothing
+                ), heads as (
+                    update outlast.tasks t
+                       set children = t.children + p.more, last_event = t.last_event + p.more
+                      from (select s.tenant, s.parent, count(*) as more from s group by 1, 2) p
+                     where t.tenant = p.tenant and t.id = p.parent
+                    returning t.tenant, t.id, t.last_event - p.more as last
+                )
+                insert into outlast.events (tenant, task, number, kind, epoch, data, at)
+                select s.tenant, s.parent, h.last + s.place, 'operation.started', s.epoch,
+                       '{"operation":' || to_json(s.key) || ',"kind":"child","name":' || to_json(s.agent)
+                       || ',"child":' || to_json(s.task) || '}',
+                       v_now
+                  from s
+                  join heads h on h.tenant = s.tenant and h.id = s.parent;
             end if;
         end if;
         if v_made = cardinality(v_open) then
@@ -220,7 +254,7 @@ create function outlast.submit_guarded(
     p_tenant text[], p_task text[], p_key text[], p_digest text[], p_agent text[], p_version text[], p_pool text[],
     p_priority integer[], p_input text[], p_user text[], p_deadline_us bigint[], p_run_at bigint[], p_trace text[],
     p_announce boolean[], p_origin text[], p_parent text[], p_epoch bigint[], p_parent_key text[], p_detached boolean[],
-    p_budget text[],
+    p_position integer[], p_request text[], p_budget text[],
     p_lane bigint[], p_whole boolean, p_notify boolean
 ) returns table (item bigint, kind text, task text) language plpgsql volatile set lock_timeout = '2s' as $$
 #variable_conflict use_column
@@ -233,7 +267,7 @@ begin
             return query
             select * from outlast.submit(p_tenant, p_task, p_key, p_digest, p_agent, p_version, p_pool, p_priority,
                    p_input, p_user, p_deadline_us, p_run_at, p_trace, p_announce, p_origin, p_parent, p_epoch,
-                   p_parent_key, p_detached, p_budget, p_lane);
+                   p_parent_key, p_detached, p_position, p_request, p_budget, p_lane);
             return;
         exception when lock_not_available or deadlock_detected then
             null;
@@ -246,7 +280,7 @@ begin
               from outlast.submit(p_tenant[n:n], p_task[n:n], p_key[n:n], p_digest[n:n], p_agent[n:n], p_version[n:n],
                    p_pool[n:n], p_priority[n:n], p_input[n:n], p_user[n:n], p_deadline_us[n:n], p_run_at[n:n],
                    p_trace[n:n], p_announce[n:n], p_origin[n:n], p_parent[n:n], p_epoch[n:n], p_parent_key[n:n],
-                   p_detached[n:n], p_budget[n:n], p_lane[n:n]) s;
+                   p_detached[n:n], p_position[n:n], p_request[n:n], p_budget[n:n], p_lane[n:n]) s;
         exception when lock_not_available or deadlock_detected then
             return query select n::bigint, 'busy', p_task[n];
         end;

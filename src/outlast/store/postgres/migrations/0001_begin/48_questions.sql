@@ -38,7 +38,7 @@ begin
         on conflict (tenant, task, key) do update
            set kind = excluded.kind, name = excluded.name, state = excluded.state, request = excluded.request,
                epoch = excluded.epoch, arguments = excluded.arguments, result = null, error = null,
-               due_at = excluded.due_at, ended_at = null
+               due_at = excluded.due_at, ended_at = null, settled_by = null
          where o.state in ('planned', 'approved') or (o.state = 'running' and o.attempt = 0);
         -- What was sent stays as it was sent, and may be asked about as long as nobody knows of it.
         if not found and not exists (

@@ -11,9 +11,10 @@
 -- An entry is named by one number, its place: the index of its head (from 1) times 2^20 plus its own index (from 0). The
 -- arrays of fixed-width values that tell what is known of a head (h_ok, h_epoch, ...) are read by that index.
 -- Entries that concern one operation are parted into waves by the caller, so that within a wave each operation is
--- touched in the order record, outcome, turn, intent, and by each kind once. What most batches have nothing of (questions,
--- what is taken from an inbox, what lost a race, consents, resends, calls taken over, outside sessions, usage, verdicts on
--- work) comes as one JSON text, null for nothing.
+-- touched in the order record, outcome, turn, intent, and by each kind once. A function has a hundred arguments at most:
+-- what records take from inboxes, and what most batches have nothing of (questions, what lost a race, consents, resends,
+-- calls taken over, outside sessions, usage, verdicts on work), come as one JSON text, null for nothing. The latter are in
+-- a part of their own, since they are looked for again and again.
 
 -- Write a numbered batch; answers its verdicts in short, the recorded ones when it was applied before.
 create function outlast.flush(
@@ -49,7 +50,7 @@ create function outlast.flush(
     e_place bigint[], e_tenant text[], e_task text[], e_end text[], e_state text[], e_reason text[], e_facts bigint[],
     e_result text[], e_error text[], e_wake_in bigint[],
     k_place bigint[], k_tenant text[], k_task text[], k_key text[],
-    p_rare text
+    p_more text
 ) returns text language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -210,24 +211,15 @@ begin
          where (x.place >> 20)::integer <> all(m_head);
     end if;
 
-    -- What most batches have nothing of.
-    if p_rare is not null then
-        v_rare := p_rare;
-        z_place := array(select x.place::bigint from json_array_elements_text(v_rare -> 'losses') as x (place));
-        o_usage := array(select x.usage from json_array_elements_text(v_rare -> 'usages') as x (usage));
-        d_place := array(select x.place::bigint from json_array_elements_text(v_rare -> 'resends') as x (place));
-        select coalesce(array_agg(x.place), '{}'), array_agg(x.policy), array_agg(x.rules), array_agg(x.approval),
-               array_agg(x.fingerprint)
-          into c_place, c_policy, c_rules, c_number, c_fingerprint
-          from json_to_recordset(v_rare -> 'consents')
-               as x (place bigint, policy text, rules bigint, approval integer, fingerprint text);
+    -- What is taken from inboxes, and what most batches have nothing of.
+    if p_more is not null then
         -- A record that will replace nothing takes nothing. Operations are looked up one by one (what a limit keeps
         -- apart is not joined by reading the whole ledger), whatever was known of the table when this was planned.
         update outlast.inbox b
            set taken_by = x.key
           from (select distinct on (t.tenant, t.task, t.number) t.tenant, t.task, t.number, t.key
-                  from json_to_recordset(v_rare -> 'takes')
-                       as t (place bigint, tenant text, task text, key text, number bigint)
+                  from (select t.place, h_tenant[t.place >> 20] as tenant, h_task[t.place >> 20] as task, t.key, t.number
+                          from json_to_recordset(p_more::json -> 'takes') as t (place bigint, key text, number bigint)) t
                   left join lateral (
                        select o.key, o.state, o.attempt
                          from outlast.operations o
@@ -238,6 +230,17 @@ begin
                         or (o.state = 'running' and o.attempt = 0))
                  order by t.tenant, t.task, t.number, t.place) x
          where b.tenant = x.tenant and b.task = x.task and b.number = x.number and b.taken_by is null;
+        v_rare := p_more::json -> 'rare';
+    end if;
+    if v_rare is not null then
+        z_place := array(select x.place::bigint from json_array_elements_text(v_rare -> 'losses') as x (place));
+        o_usage := array(select x.usage from json_array_elements_text(v_rare -> 'usages') as x (usage));
+        d_place := array(select x.place::bigint from json_array_elements_text(v_rare -> 'resends') as x (place));
+        select coalesce(array_agg(x.place), '{}'), array_agg(x.policy), array_agg(x.rules), array_agg(x.approval),
+               array_agg(x.fingerprint)
+          into c_place, c_policy, c_rules, c_number, c_fingerprint
+          from json_to_recordset(v_rare -> 'consents')
+               as x (place bigint, policy text, rules bigint, approval integer, fingerprint text);
     end if;
 
     -- What intents have to ask for is looked up once, and not at all where nobody asks. Whoever changes a standing rule

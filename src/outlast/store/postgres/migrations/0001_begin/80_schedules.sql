@@ -227,7 +227,7 @@ begin
                   from outlast.submit(
                        p_tenant[n:n], p_task[n:n], p_key[n:n], p_digest[n:n], p_agent[n:n], p_version[n:n],
                        p_pool[n:n], p_priority[n:n], p_input[n:n], p_user[n:n], p_deadline_us[n:n], p_run_at[n:n],
-                       p_trace[n:n], p_announce[n:n], p_origin[n:n], '{}', '{}', '{}', '{}', '{}',
+                       p_trace[n:n], p_announce[n:n], p_origin[n:n], '{}', '{}', '{}', '{}', '{}', '{}', '{}',
                        p_lane[n:n]) s;
                 if not found then
                     v_kind := 'fired';
