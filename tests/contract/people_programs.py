@@ -327,7 +327,7 @@ class PeopleProgram(Program):
                 says=self.dice.choice(["happened", "did_not_happen", "over"]),  # type: ignore[arg-type]
             )
             for row in await self.operations()
-            if row["state"] == "unknown" and self.dice.random() < 0.5
+            if row["state"] in ("running", "unknown") and self.dice.random() < 0.5
         ]
         await self.on_both(f"contradict {pieces}", lambda store: store.note(pieces, now=self.scene.now))
 

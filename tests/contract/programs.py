@@ -288,6 +288,7 @@ class Program:
                 result=scene.text("result") if state == "succeeded" else None,
                 error=scene.text("error") if state in ("failed", "unknown") else None,
                 settled_by=dice.choice([None, "worker"]),
+                sender_gone=dice.random() < 0.3,
                 events=events,
             )
         if kind == "turn":

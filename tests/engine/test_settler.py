@@ -18,8 +18,10 @@ from outlast.core.retry import Backoff
 from outlast.engine.finding import Found
 from outlast.errors import SettlementConflict, StoreUnavailable, ToolFailed
 from outlast.ledger import ToolStats
-from outlast.store.reconciling import Postponement, SettledCounts
-from outlast.store.records import Evidence, SweepRequest
+from outlast.store.reconciling import OpenItem, OpenRequest, Postponement, SettledCounts
+from outlast.store.records import Evidence, OperationRow, SweepRequest
+from outlast.store.rows import OperationFilter
+from outlast.submitting import DEFAULT_TENANT
 from outlast.testing.recorder import Call, Recorder, Rule
 
 QUICK = Backoff(base_s=0.02, max_s=0.16, jitter_s=0, attempts=6)
@@ -363,9 +365,11 @@ def silenced(house: House) -> Callable[[], None]:
     return heard_again
 
 
-async def lost_in_mid_call(house: House, recorder: Recorder, files: Any, **hold: Any) -> TaskHandle:
+async def lost_in_mid_call(
+    house: House, recorder: Recorder, files: Any, *, at: Any = "acted", **rule: Any
+) -> TaskHandle:
     """Submit a task whose worker is lost while its call is held at the other side; another one takes over."""
-    await recorder.hold("call", Rule(**hold), at=hold.pop("at", "acted"))
+    await recorder.hold("call", Rule(**rule), at=at)
     handle = await house.submit(files)
     lost = house.start(lease_s=0.6, renew_s=0.1, grace_s=5.0)
     await recorder.wait_for(held="call")
@@ -396,6 +400,80 @@ async def test_absence_says_little_while_the_sender_may_still_send(house: House,
     heard_again()
     assert (await house.ended(handle)).result == (await recorder.tickets())[0]["id"]
     assert len(await calls(recorder)) == 2
+    assert await house.violations(recorder) == []
+
+
+def said_over(house: House) -> asyncio.Event:
+    """Answer an event that is set when it is on disk that a call which was given up is over."""
+    over, note = asyncio.Event(), house.store.note
+
+    async def noting(evidence: Sequence[Evidence], **more: Any) -> None:
+        await note(evidence, **more)
+        if any(one.says == "over" for one in evidence):
+            over.set()
+
+    house.store.note = noting  # type: ignore[method-assign]
+    return over
+
+
+async def absence_counts(house: House, operation: OperationRow) -> bool:
+    """Answer whether the time is over in which a call of ``visible_within=0.1`` may still show."""
+    assert operation.deadline_at is not None
+    return (await house.store.health()).now >= operation.deadline_at + 100_000
+
+
+async def test_a_sender_that_says_that_it_is_done_while_the_settler_looks_is_heard(
+    house: House, recorder: Recorder
+) -> None:
+    """Between the taking of the operation and the look at its evidence."""
+    files = register(house, recorder, visible_within=0.1, timeout=2.0)
+    heard_again = silenced(house)
+    over = said_over(house)
+    handle = await lost_in_mid_call(house, recorder, files, act=False, then="reset", at="arrived")
+    await recorder.release("call")
+    claim_open = house.store.claim_open
+
+    async def taking(request: OpenRequest, **more: Any) -> list[OpenItem]:
+        items = await claim_open(request, **more)
+        if items and await absence_counts(house, items[0].operation):
+            heard_again()
+            await over.wait()
+        return items
+
+    house.store.claim_open = taking  # type: ignore[method-assign]
+    assert (await house.ended(handle)).result == (await recorder.tickets())[0]["id"]
+    assert len(await calls(recorder)) == 2
+    assert await house.violations(recorder) == []
+
+
+async def test_a_sender_that_was_done_before_anybody_took_over_is_known_to_be_gone(
+    house: House, recorder: Recorder
+) -> None:
+    files = register(house, recorder, visible_within=0.1, timeout=1.0)
+    over, claim = said_over(house), house.store.claim
+    await recorder.hold("call", Rule(act=False, then="reset"), at="arrived")
+    handle = await house.submit(files)
+    lost = house.start(lease_s=0.6, renew_s=0.1, grace_s=5.0)
+    await recorder.wait_for(held="call")
+    query = OperationFilter(tenant=DEFAULT_TENANT, task=handle.id, key=KEY)
+    [operation] = await house.store.list_operations(query)
+
+    async def claiming(*arguments: Any, **more: Any) -> Any:
+        if not (over.is_set() and await absence_counts(house, operation)):
+            raise StoreUnavailable("nobody takes over yet")
+        return await claim(*arguments, **more)
+
+    house.store.claim = claiming  # type: ignore[method-assign]
+    cut_off(house, lost)
+    await house.reached(handle, "attempt.lost")
+    await recorder.release("call")
+    async with asyncio.timeout(PATIENCE_S):
+        await over.wait()
+    assert await house.place(f"{handle.id}:{KEY}") is None
+    house.start()
+    assert (await house.ended(handle)).result == (await recorder.tickets())[0]["id"]
+    assert len(await calls(recorder)) == 2
+    assert await answers(house, handle) == [("worker", "absent")]
     assert await house.violations(recorder) == []
 
 

@@ -275,6 +275,11 @@ def _note(props: Props) -> Any:
     return [_evidence(props, says="happened")]
 
 
+@acts("note", "note_over")
+def _note_over(props: Props) -> Any:
+    return [_evidence(props, key="call", says="over")]
+
+
 @acts("admit")
 def _admit(props: Props) -> Any:
     return [_evidence(props, key="call", source="gateway")]

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
-from tests.races.blocking import ON_POSTGRES, Blocked, Place, flushing, into, told
+from tests.races.blocking import ON_POSTGRES, Blocked, Place, deferred_then, flushing, into, told
 from tests.races.holding import Rival, ended, rival, start
 from tests.races.twins import BUILD, ENTRIES, TOUCHES, begun
 
@@ -31,6 +31,7 @@ from outlast.store.records import (
     SessionRenewal,
     Settled,
     Submitted,
+    TakeTurn,
     TaskRef,
 )
 from outlast.store.rows import (
@@ -372,8 +373,8 @@ def passing(claimed: Claimed, key: str) -> Evidence:
     return Evidence(tenant=claimed.tenant, task=claimed.task, key=key, attempt=1, source="gateway", data="{}")
 
 
-def late(claimed: Claimed, key: str) -> Evidence:
-    """Make evidence that a failed operation happened."""
+def late(claimed: Claimed, key: str, says: Literal["happened", "over"] = "happened") -> Evidence:
+    """Make evidence of the first attempt: that a failed operation happened, unless it says otherwise."""
     return Evidence(
         tenant=claimed.tenant,
         task=claimed.task,
@@ -381,7 +382,7 @@ def late(claimed: Claimed, key: str) -> Evidence:
         attempt=1,
         source="late",
         data="{}",
-        says="happened",
+        says=says,
     )
 
 
@@ -412,6 +413,35 @@ async def _(place: Place) -> None:
         await other.commits_first(scene.store.note([late(claimed, key)], now=scene.now))
     assert (await scene.operation(claimed, key)).state == "unknown"
     assert (await scene.kinds(claimed))[-1] == "operation.contradicted"
+
+
+@blocked("note", "head", "changed")
+async def _(place: Place) -> None:
+    """The call becomes unknown first: that its sender is gone is put down where it now stands."""
+    scene = place.scene
+    claimed = await scene.running()
+    key = await scene.called(claimed)
+    async with rival(place.url) as other:
+        turn = TakeTurn(key=key, attempt=1, turn=1)
+        await other.flush(scene.batch(scene.writes(claimed, turn)), scene.now)
+        await other.commits_first(scene.store.note([late(claimed, key, "over")], now=scene.now))
+    [row] = await scene.rows("unsettled", claimed)
+    assert row["sender_gone"]
+
+
+@blocked("flush", "head", "changed")
+async def _(place: Place) -> None:
+    """Its sender says first that it is gone: the call comes into the queue with that."""
+    scene = place.scene
+    claimed = await scene.running()
+    key = await scene.called(claimed)
+    async with rival(place.url) as other:
+        theirs = await other.about_to_commit("control")
+        await theirs.note([late(claimed, key, "over")], now=scene.now)
+        turn = TakeTurn(key=key, attempt=1, turn=1)
+        assert (await deferred_then(scene, other, claimed, turn)).kind == "accepted"
+    [row] = await scene.rows("unsettled", claimed)
+    assert row["sender_gone"]
 
 
 @blocked("admit", "head", "changed")

@@ -360,6 +360,29 @@ async def _a_contradiction_of_an_attempt_that_was_followed_by_another(scene: Sce
     assert set(changed(before, await scene.store.dump())) == {"evidence"}
 
 
+@stale("note")
+async def _that_a_sender_is_gone_of_an_attempt_that_was_followed_by_another(scene: Scene) -> None:
+    """It says nothing of whoever made the last one."""
+    claimed = await scene.running()
+    intent = scene.intent()
+    await scene.write(claimed, intent)
+    await scene.write(claimed, await scene.outcome(claimed, intent.key, "planned"))
+    await scene.write(claimed, replace(intent, attempt=1, turn=2))
+    await scene.write(claimed, await scene.outcome(claimed, intent.key, "unknown"))
+    over = Evidence(
+        tenant=claimed.tenant,
+        task=claimed.task,
+        key=intent.key,
+        attempt=1,
+        source="late",
+        data="{}",
+        says="over",
+    )
+    before = await scene.store.dump()
+    await scene.store.note([over], now=scene.now)
+    assert set(changed(before, await scene.store.dump())) == {"evidence"}
+
+
 # ── facts from outside ───────────────────────────────────────────────────────────────────────────
 
 

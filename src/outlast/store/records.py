@@ -642,12 +642,13 @@ class Evidence:
     """A piece of evidence that needs no lease, such as a late answer of a fenced-out attempt.
 
     says: what it says of its attempt, if anything; ``over``: that it sends nothing any more, and not what it
-    did. Evidence that contradicts a settlement (``happened`` of
-    one settled as failed, ``did_not_happen`` of one settled as succeeded, of the same attempt) reopens it:
-    state ``unknown``, back in the reconciliation queue. Evidence about an unknown operation makes the settler
-    look at it at once; one that was to be sent again is not any more, and its turn is raised, so that whoever
-    was about to send it is refused. ``over`` does neither: it makes the settler look at once at an unknown
-    operation whose last attempt it is of, unless that is to be sent again.
+    did. Evidence that contradicts a settlement (``happened`` of one settled as failed, ``did_not_happen`` of
+    one settled as succeeded, of the same attempt) reopens it: state ``unknown``, back in the reconciliation
+    queue. Evidence about an unknown operation makes the settler look at it at once; one that was to be sent
+    again is not any more, and its turn is raised, so that whoever was about to send it is refused. ``over``
+    does neither: of the last attempt of an unknown operation it sets ``sender_gone`` in the queue, also when
+    it was said before the operation came there, and makes the settler look at once unless that is to be sent
+    again.
     """
 
     tenant: str

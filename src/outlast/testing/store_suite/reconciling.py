@@ -830,9 +830,9 @@ class TestContradictions:
         assert state is not None
         assert state.ask_at == due
 
-    @pytest.mark.parametrize(("attempt", "due"), [(1, True), (2, False)])
-    async def test_that_its_sender_is_gone_makes_an_unknown_one_due(
-        self, scene: Scene, attempt: int, due: bool
+    @pytest.mark.parametrize(("attempt", "last"), [(1, True), (2, False)])
+    async def test_that_its_sender_is_gone_shows_and_makes_an_unknown_one_due(
+        self, scene: Scene, attempt: int, last: bool
     ) -> None:
         claimed, key = await unknown(scene)
         [item] = await take(scene)
@@ -842,8 +842,61 @@ class TestContradictions:
         row = await scene.operation(claimed, key)
         scene.pass_time(SECOND)
         await scene.store.note([late(claimed, key, "over", attempt=attempt)], now=scene.now)
-        assert await state_of(scene, claimed, key) == replace(before, ask_at=scene.now if due else None)
+        assert not before.sender_gone
+        told = replace(before, ask_at=scene.now, sender_gone=True) if last else before
+        assert await state_of(scene, claimed, key) == told
         assert await scene.operation(claimed, key) == row
+        if last:
+            [item] = await take(scene)
+            assert item.sender_gone
+
+    async def test_that_the_sender_of_one_to_be_sent_again_is_gone_leaves_it_so(self, scene: Scene) -> None:
+        claimed, key = await unknown(scene)
+        settlement = scene.settlement(claimed, key, "send_again", forced=True)
+        await scene.store.settle([settlement], now=scene.now)
+        before = await state_of(scene, claimed, key)
+        assert before is not None
+        assert (before.resend, before.sender_gone) == (True, False)
+        await scene.store.note([late(claimed, key, "over")], now=scene.now)
+        assert await state_of(scene, claimed, key) == replace(before, sender_gone=True)
+
+    @pytest.mark.parametrize("attempt", [1, 2])
+    @pytest.mark.parametrize("into", ["turn", "outcome", "failure", "cancel"])
+    async def test_that_a_sender_is_gone_is_remembered_until_its_call_is_unknown(
+        self, scene: Scene, into: str, attempt: int
+    ) -> None:
+        """A worker that was given up says so before anybody has looked at what it left."""
+        claimed = await scene.running()
+        intent = scene.intent()
+        await scene.write(claimed, intent)
+        await scene.write(claimed, await scene.outcome(claimed, intent.key, "planned"))
+        await scene.write(claimed, replace(intent, attempt=1, turn=2))
+        await scene.store.note([late(claimed, intent.key, "over", attempt=attempt)], now=scene.now)
+        assert await state_of(scene, claimed, intent.key) is None
+        if into == "turn":
+            await scene.write(claimed, TakeTurn(key=intent.key, attempt=2, turn=3))
+        elif into == "outcome":
+            await scene.write(claimed, await scene.outcome(claimed, intent.key, "unknown"))
+        elif into == "failure":
+            await scene.write(claimed, scene.failure())
+        else:
+            await scene.lose(claimed)
+            await scene.cancel(claimed)
+        state = await state_of(scene, claimed, intent.key)
+        assert state is not None
+        assert state.sender_gone is (attempt == 2)
+
+    async def test_that_a_sender_is_gone_shows_when_its_settlement_is_contradicted(
+        self, scene: Scene
+    ) -> None:
+        claimed, key = await unknown(scene)
+        settlement = scene.settlement(claimed, key, "did_not_happen", forced=True)
+        await scene.store.settle([settlement], now=scene.now)
+        await scene.store.note([late(claimed, key, "over")], now=scene.now)
+        await scene.store.note([late(claimed, key, "happened")], now=scene.now)
+        state = await state_of(scene, claimed, key)
+        assert state is not None
+        assert state.sender_gone
 
     @pytest.mark.parametrize("verdict", ["happened", "did_not_happen"])
     async def test_that_its_sender_is_gone_contradicts_nothing(self, scene: Scene, verdict: Any) -> None:
