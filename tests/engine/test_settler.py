@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -403,17 +404,17 @@ async def test_absence_says_little_while_the_sender_may_still_send(house: House,
     assert await house.violations(recorder) == []
 
 
-def said_over(house: House) -> asyncio.Event:
-    """Answer an event that is set when it is on disk that a call which was given up is over."""
-    over, note = asyncio.Event(), house.store.note
+def on_disk(house: House, says: str | None) -> asyncio.Event:
+    """Answer an event that is set when it is on disk that a call which was given up says this of itself."""
+    said, note = asyncio.Event(), house.store.note
 
     async def noting(evidence: Sequence[Evidence], **more: Any) -> None:
         await note(evidence, **more)
-        if any(one.says == "over" for one in evidence):
-            over.set()
+        if any(one.source == "late" and one.says == says for one in evidence):
+            said.set()
 
     house.store.note = noting  # type: ignore[method-assign]
-    return over
+    return said
 
 
 async def absence_counts(house: House, operation: OperationRow) -> bool:
@@ -428,7 +429,7 @@ async def test_a_sender_that_says_that_it_is_done_while_the_settler_looks_is_hea
     """Between the taking of the operation and the look at its evidence."""
     files = register(house, recorder, visible_within=0.1, timeout=2.0)
     heard_again = silenced(house)
-    over = said_over(house)
+    over = on_disk(house, "over")
     handle = await lost_in_mid_call(house, recorder, files, act=False, then="reset", at="arrived")
     await recorder.release("call")
     claim_open = house.store.claim_open
@@ -450,7 +451,7 @@ async def test_a_sender_that_was_done_before_anybody_took_over_is_known_to_be_go
     house: House, recorder: Recorder
 ) -> None:
     files = register(house, recorder, visible_within=0.1, timeout=1.0)
-    over, claim = said_over(house), house.store.claim
+    over, claim = on_disk(house, "over"), house.store.claim
     await recorder.hold("call", Rule(act=False, then="reset"), at="arrived")
     handle = await house.submit(files)
     lost = house.start(lease_s=0.6, renew_s=0.1, grace_s=5.0)
@@ -475,6 +476,45 @@ async def test_a_sender_that_was_done_before_anybody_took_over_is_known_to_be_go
     assert len(await calls(recorder)) == 2
     assert await answers(house, handle) == [("worker", "absent")]
     assert await house.violations(recorder) == []
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_a_thread_that_outlives_its_call_may_still_send(house: House, lost: bool) -> None:
+    """The call returns when its time is over; what it waited for in a thread goes on."""
+    loop, began, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    async def find(call: ToolCall) -> None:
+        return None
+
+    def send() -> None:
+        loop.call_soon_threadsafe(began.set)
+        go_on.wait(PATIENCE_S)
+
+    @house.app.tool(effect="queryable", find=find, visible_within=0.1, timeout=1.5, retry=QUICK)
+    async def create(call: ToolCall) -> None:
+        async with call.sending():
+            await asyncio.to_thread(send)
+
+    @house.app.agent
+    async def files(task: TaskContext) -> None:
+        await task.call(create)
+
+    postponed, said_nothing = put_back(house), on_disk(house, None)
+    handle = await house.submit(files)
+    worker = house.start(lease_s=0.6 if lost else 30.0, renew_s=0.1, grace_s=5.0)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await began.wait()
+            if lost:
+                cut_off(house, worker)
+                house.start()
+                await said_nothing.wait()
+        assert "may still be able to send" in (await left_to_a_person(postponed))[-1].why
+        place = await house.place(f"{handle.id}:{KEY}")
+        assert place is not None
+        assert place.sender_gone is False
+    finally:
+        go_on.set()
 
 
 async def test_an_answer_that_came_late_settles_it(house: House, recorder: Recorder) -> None:

@@ -378,6 +378,7 @@ async def _body(run: Run, operation: Operation, approval: int | None, since: flo
         return _classified(error, tool_call, changes=changes)
     finally:
         run.cuts.pop(operation.key, None)
+        operation.may_run_on = tool_call.may_run_on
         if tool_call.usage:
             operation.usage += tool_call.usage
             run.spending.spend(tool_call.usage)
