@@ -50,6 +50,11 @@ class Props:
     ask: Any
     schedule: ScheduleRow
 
+    @property
+    def of(self) -> dict[str, Any]:
+        """The task, as what is asked of the store names it."""
+        return {"tenant": self.claimed.tenant, "task": self.claimed.task}
+
 
 Turn = Callable[[Scene, Claimed], Awaitable[None]]
 

@@ -260,8 +260,7 @@ def _send_again(props: Props) -> Any:
 
 def _evidence(props: Props, **changes: Any) -> Evidence:
     record = Evidence(
-        tenant=props.claimed.tenant,
-        task=props.claimed.task,
+        **props.of,
         key="open",
         attempt=1,
         source="late",
@@ -294,8 +293,7 @@ def _claim_open(props: Props) -> Any:
 def _postpone(props: Props) -> Any:
     return [
         Postponement(
-            tenant=props.claimed.tenant,
-            task=props.claimed.task,
+            **props.of,
             key="open",
             turn=props.open.turn,
             ask_in_us=HOUR,

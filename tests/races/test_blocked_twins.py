@@ -703,36 +703,39 @@ async def _(place: Place) -> None:
     assert await key_holders(scene) == [second.task]
 
 
+async def a_window_is_over(scene: Scene) -> tuple[Claimed, Claimed]:
+    """Let the window of a key that was used pass; answer two tasks that want it."""
+    done = replace(INVOICE, mode="once", window_us=1)
+    used, first, second = [await scene.running() for _ in range(3)]
+    await scene.called(used, "succeeded", business=done)
+    scene.pass_time(SECOND)
+    return first, second
+
+
 @blocked("flush", "done-key", "changed")
 async def _(place: Place) -> None:
     """Two batches want the key whose window is over: the one that waited finds it held."""
     scene = place.scene
-    done = replace(INVOICE, mode="once", window_us=1)
-    tasks = [await scene.running() for _ in range(3)]
-    await scene.called(tasks[0], "succeeded", business=done)
-    scene.pass_time(SECOND)
+    first, second = await a_window_is_over(scene)
     async with rival(place.url) as other:
-        theirs = scene.batch(scene.writes(tasks[1], scene.intent(business=INVOICE)), writer="wr_other")
+        theirs = scene.batch(scene.writes(first, scene.intent(business=INVOICE)), writer="wr_other")
         await other.flush(theirs, scene.now)
-        [verdict] = await other.commits_first(flushing(scene, tasks[2], scene.intent(business=INVOICE)))
+        [verdict] = await other.commits_first(flushing(scene, second, scene.intent(business=INVOICE)))
         assert verdict.refusals == ((0, "key_held"),)
-    assert await key_holders(scene) == [tasks[1].task]
+    assert await key_holders(scene) == [first.task]
 
 
 @blocked("flush", "done-key", "held")
 async def _(place: Place) -> None:
     """The one that was first fails after all."""
     scene = place.scene
-    done = replace(INVOICE, mode="once", window_us=1)
-    tasks = [await scene.running() for _ in range(3)]
-    await scene.called(tasks[0], "succeeded", business=done)
-    scene.pass_time(SECOND)
+    first, second = await a_window_is_over(scene)
     async with rival(place.url) as other:
-        theirs = scene.batch(scene.writes(tasks[1], scene.intent(business=INVOICE)), writer="wr_other")
+        theirs = scene.batch(scene.writes(first, scene.intent(business=INVOICE)), writer="wr_other")
         await other.flush(theirs, scene.now)
-        [verdict] = await other.fails_first(flushing(scene, tasks[2], scene.intent(business=INVOICE)))
+        [verdict] = await other.fails_first(flushing(scene, second, scene.intent(business=INVOICE)))
         assert verdict.refusals == ()
-    assert await key_holders(scene) == [tasks[2].task]
+    assert await key_holders(scene) == [second.task]
 
 
 @blocked("flush", "provider-wait", "changed")
