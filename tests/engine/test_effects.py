@@ -12,7 +12,6 @@ import pytest
 from tests.engine.house import House
 
 from outlast import TaskContext, ToolCall, WorkerSettings, probes
-from outlast.app import TaskHandle
 from outlast.core.retry import Backoff
 from outlast.errors import (
     ConfigurationError,
@@ -22,6 +21,7 @@ from outlast.errors import (
     ToolRejected,
     Uncertain,
 )
+from outlast.handle import TaskHandle
 from outlast.store.records import CommitIntent
 from outlast.testing.recorder import Call, Recorder, Rule
 

@@ -13,11 +13,11 @@ import pytest
 from tests.engine.house import PATIENCE_S, House
 
 from outlast import Outlast, TaskContext, ToolCall, Uncertain, clock, telemetry
-from outlast.app import TaskHandle
 from outlast.core import settle, values
 from outlast.core.retry import Backoff
 from outlast.engine.finding import Found
 from outlast.errors import SettlementConflict, StoreUnavailable, ToolFailed
+from outlast.handle import TaskHandle
 from outlast.ledger import ToolStats
 from outlast.store.reconciling import OpenItem, OpenRequest, Postponement, SettledCounts
 from outlast.store.records import Evidence, OperationRow, SweepRequest
