@@ -531,7 +531,7 @@ def child_end_posted_to_nobody(patch: Patch) -> None:
     )
 
 
-@defect("what was delivered is delivered again", agents=("family",))
+@defect("what was delivered is delivered again", agents=("family",), quick=True)
 def delivered_again(patch: Patch) -> None:
     patch.sql("drop_post", "where ", "where 0 and ")
 
