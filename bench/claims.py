@@ -11,15 +11,8 @@ from bench.workloads import Progress
 from outlast import Outlast, clock
 from outlast.core import ids
 from outlast.store.contract import Store
-from outlast.store.records import (
-    Batch,
-    Claimed,
-    ClaimRequest,
-    EndAttempt,
-    Serves,
-    SessionRenewal,
-    TaskWrites,
-)
+from outlast.store.entries import Batch, EndAttempt, TaskWrites
+from outlast.store.records import Claimed, ClaimRequest, Serves, SessionRenewal
 
 SERVES = (Serves(agent="one", version="1"),)
 

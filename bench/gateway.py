@@ -27,15 +27,8 @@ from outlast.gateway.serving import Server
 from outlast.gateway.settings import GatewaySettings
 from outlast.opening import store_for
 from outlast.store.contract import Store
-from outlast.store.records import (
-    Batch,
-    ClaimRequest,
-    CommitIntent,
-    Serves,
-    SessionRenewal,
-    Submission,
-    TaskWrites,
-)
+from outlast.store.entries import Batch, CommitIntent, TaskWrites
+from outlast.store.records import ClaimRequest, Serves, SessionRenewal, Submission
 from outlast.testing.servers import EmbeddedPostgres
 from outlast.tools.passing import Pass
 

@@ -11,18 +11,10 @@ from tests.contract.programs import Program
 
 from outlast.store.approving import ApprovalFilter, ApprovalRow, Decision
 from outlast.store.contract import Store
+from outlast.store.entries import CommitIntent, Consent, Entry, ExpireApproval
 from outlast.store.posting import Cancel, Heard, Signal
 from outlast.store.reconciling import EVERY_TENANT, Pause
-from outlast.store.records import (
-    Claimed,
-    CommitIntent,
-    Consent,
-    Entry,
-    Evidence,
-    ExpireApproval,
-    OperationRow,
-    Parent,
-)
+from outlast.store.records import Claimed, Evidence, OperationRow, Parent
 from outlast.store.rows import TaskFilter
 from outlast.testing.store_suite.scene import HOUR, SECOND
 

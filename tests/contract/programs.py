@@ -14,22 +14,17 @@ from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
 from outlast.store.contract import BatchRejected, Store
+from outlast.store.entries import AppendEvents, EndAttempt, Entry, Note, RecordOutcome, TakeTurn
 from outlast.store.records import (
-    AppendEvents,
     Claimed,
     ClaimRequest,
-    EndAttempt,
-    Entry,
     Evidence,
     Held,
-    Note,
     OperationRow,
-    RecordOutcome,
     Serves,
     SessionRenewal,
     Submission,
     SweepRequest,
-    TakeTurn,
     TaskRef,
 )
 from outlast.store.rows import (

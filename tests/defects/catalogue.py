@@ -22,7 +22,8 @@ from outlast.engine.journal import Journal
 from outlast.engine.run import Run
 from outlast.engine.session import Session
 from outlast.engine.worker import Worker
-from outlast.store.records import CommitIntent, RecordOutcome, Submitted
+from outlast.store.entries import CommitIntent, RecordOutcome
+from outlast.store.records import Submitted
 from outlast.store.sqlite import (
     approving,
     claim,

@@ -25,8 +25,8 @@ from outlast.errors import (
 )
 from outlast.handle import TaskHandle
 from outlast.store.approving import ApprovalRow
+from outlast.store.entries import AskApproval, Batch, Flushed
 from outlast.store.posting import Heard, News
-from outlast.store.records import AskApproval, Batch, Flushed
 from outlast.testing.recorder import Call, Recorder, Rule
 from outlast.views import ApprovalView
 

@@ -22,7 +22,7 @@ from outlast.errors import (
     Uncertain,
 )
 from outlast.handle import TaskHandle
-from outlast.store.records import CommitIntent
+from outlast.store.entries import CommitIntent
 from outlast.testing.recorder import Call, Recorder, Rule
 
 QUICK = Backoff(base_s=0.02, max_s=0.16, jitter_s=0, attempts=6)

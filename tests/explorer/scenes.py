@@ -13,15 +13,8 @@ from typing import Any
 
 from outlast.store.approving import ApprovalRow
 from outlast.store.contract import Store
-from outlast.store.records import (
-    AttachSession,
-    BusinessKey,
-    Claimed,
-    CommitIntent,
-    OperationRow,
-    Submission,
-    SweepRequest,
-)
+from outlast.store.entries import AttachSession, BusinessKey, CommitIntent
+from outlast.store.records import Claimed, OperationRow, Submission, SweepRequest
 from outlast.store.rows import TaskRow
 from outlast.store.scheduling import ScheduleRow
 from outlast.testing.store_suite import scheduling

@@ -10,31 +10,33 @@ from tests.explorer.parts import ACTS, SKIPS, VERBS, acts, always, writes
 from tests.explorer.scenes import KEY, Props
 
 from outlast.core import ids
-from outlast.store.reconciling import OpenRequest, Postponement
-from outlast.store.records import (
+from outlast.store.entries import (
     AdoptIssued,
     AppendEvents,
     AskApproval,
     AttachSession,
     Batch,
     BusinessKey,
-    ClaimRequest,
     CommitIntent,
     EndAttempt,
     Entry,
-    Evidence,
     ExpireApproval,
-    Held,
     Note,
-    Parent,
     RecordOperation,
     RecordOutcome,
+    TakeTurn,
+    TaskWrites,
+)
+from outlast.store.reconciling import OpenRequest, Postponement
+from outlast.store.records import (
+    ClaimRequest,
+    Evidence,
+    Held,
+    Parent,
     Serves,
     SessionRenewal,
     Submission,
     SweepRequest,
-    TakeTurn,
-    TaskWrites,
 )
 from outlast.testing.store_suite.scene import HOUR, SECOND
 

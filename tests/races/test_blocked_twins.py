@@ -16,24 +16,17 @@ from tests.races.twins import BUILD, ENTRIES, TOUCHES, begun
 
 from outlast.store.approving import ApprovalFilter
 from outlast.store.contract import Store
-from outlast.store.reconciling import OpenItem, OpenRequest, Postponement
-from outlast.store.records import (
+from outlast.store.entries import (
     AskApproval,
     BusinessKey,
-    Claimed,
     CommitIntent,
     EndAttempt,
     Entry,
-    Evidence,
-    Held,
     RecordOperation,
-    Serves,
-    SessionRenewal,
-    Settled,
-    Submitted,
     TakeTurn,
-    TaskRef,
 )
+from outlast.store.reconciling import OpenItem, OpenRequest, Postponement
+from outlast.store.records import Claimed, Evidence, Held, Serves, SessionRenewal, Settled, Submitted, TaskRef
 from outlast.store.rows import (
     EventCursor,
     OperationFilter,

@@ -10,17 +10,10 @@ import pytest
 from tests.races.twins import BUILDS, LOSSES, begun
 
 from outlast.core.operation import OperationState
+from outlast.store.entries import TakeTurn
 from outlast.store.posting import CancelReply, Delivered
 from outlast.store.reconciling import OpenItem, OpenRequest, Postponement
-from outlast.store.records import (
-    Claimed,
-    Evidence,
-    Parent,
-    SessionRenewal,
-    Settled,
-    Submitted,
-    TakeTurn,
-)
+from outlast.store.records import Claimed, Evidence, Parent, SessionRenewal, Settled, Submitted
 from outlast.store.rows import Publication
 from outlast.store.scheduling import Fired, PutSchedule, SchedulePut, ScheduleSet
 from outlast.testing.checkers import check_all

@@ -50,7 +50,8 @@ from outlast.errors import (
     LeaseLost,
 )
 from outlast.store.contract import BatchRejected
-from outlast.store.records import CommitIntent, Consent, OperationRow
+from outlast.store.entries import CommitIntent, Consent
+from outlast.store.records import OperationRow
 from outlast.tools.call import ToolCall
 from outlast.tools.classify import of_resend, outcome_of_exception
 from outlast.tools.passing import Pass, WayOut

@@ -10,7 +10,8 @@ from outlast.core.budget import NOTHING, Usage
 from outlast.core.operation import OperationKind
 from outlast.engine.registry import ToolSpec
 from outlast.engine.series import Series
-from outlast.store.records import BusinessKey, OperationRow
+from outlast.store.entries import BusinessKey
+from outlast.store.records import OperationRow
 
 
 @dataclass(slots=True)

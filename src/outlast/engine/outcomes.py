@@ -24,7 +24,8 @@ from outlast.engine.series import Series
 from outlast.engine.steps import recorded
 from outlast.engine.wording import event, failure
 from outlast.errors import InvalidRequest, ResultUnstorable, ToolFailed, ToolRejected
-from outlast.store.records import Evidence, RecordOutcome
+from outlast.store.entries import RecordOutcome
+from outlast.store.records import Evidence
 
 DECLINED = frozenset({"rejected", "invalid", "forbidden", "conflict"})
 """Kinds of failure in which the other side, or the tool, said no."""

@@ -29,15 +29,8 @@ from outlast.engine.operation import Operation
 from outlast.engine.run import Outpaced, Run, Wait
 from outlast.engine.wording import event, failure
 from outlast.errors import ToolFailed
+from outlast.store.entries import AdoptIssued, NewEvent, Note, RecordOperation, RecordOutcome, TakeTurn
 from outlast.store.reconciling import OpenState, Postponement
-from outlast.store.records import (
-    AdoptIssued,
-    NewEvent,
-    Note,
-    RecordOperation,
-    RecordOutcome,
-    TakeTurn,
-)
 from outlast.store.rows import OperationFilter
 from outlast.tools.call import ToolCall
 

@@ -34,6 +34,7 @@ from outlast.store.changing import (
     Retry,
     VersionRow,
 )
+from outlast.store.entries import Batch, Flushed
 from outlast.store.passing import Passage
 from outlast.store.posting import (
     Cancel,
@@ -56,12 +57,10 @@ from outlast.store.reconciling import (
     UnknownCount,
 )
 from outlast.store.records import (
-    Batch,
     Claimed,
     ClaimReply,
     ClaimRequest,
     Evidence,
-    Flushed,
     Held,
     InboxRow,
     Loaded,

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outlast.store.approving import Rule
-from outlast.store.records import AskApproval, Flushed, Submission
+from outlast.store.entries import AskApproval, Flushed
+from outlast.store.records import Submission
 
 FINAL = ("succeeded", "failed", "cancelled")
 CALLS = ("tool", "model", "compensation")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.contract.model.kept import FINAL, FOREVER, WAITS, Kept, Name, Operation, Question, Task
 
-from outlast.store.records import (
+from outlast.store.entries import (
     AppendEvents,
     AskApproval,
     Batch,

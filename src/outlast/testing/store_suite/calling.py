@@ -6,12 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from outlast.store.records import (
-    AppendEvents,
-    OperationRow,
-    RecordOutcome,
-    TakeTurn,
-)
+from outlast.store.entries import AppendEvents, RecordOutcome, TakeTurn
+from outlast.store.records import OperationRow
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene, changed
 
 

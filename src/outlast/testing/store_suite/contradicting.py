@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from outlast.store.records import Claimed, TakeTurn
+from outlast.store.entries import TakeTurn
+from outlast.store.records import Claimed
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.effects import holder, once
 from outlast.testing.store_suite.reconciling import late, postponement, state_of, take, unknown

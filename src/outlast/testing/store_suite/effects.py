@@ -7,12 +7,9 @@ from typing import Any
 
 import pytest
 
+from outlast.store.entries import BusinessKey, CommitIntent
 from outlast.store.reconciling import EVERY_TENANT, AuditRow, KeyHolder, Pause
-from outlast.store.records import (
-    BusinessKey,
-    Claimed,
-    CommitIntent,
-)
+from outlast.store.records import Claimed
 from outlast.testing.store_suite.guards import refuses, where
 from outlast.testing.store_suite.scene import HOUR, SECOND, Backdoor, Scene, changed
 

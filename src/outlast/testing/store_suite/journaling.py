@@ -7,18 +7,17 @@ from dataclasses import replace
 import pytest
 
 from outlast.store.contract import BatchRejected
-from outlast.store.records import (
+from outlast.store.entries import (
     AppendEvents,
     Batch,
     CommitIntent,
     Flushed,
     Note,
-    OperationRow,
     RecordOutcome,
-    Serves,
     TakeTurn,
     TaskWrites,
 )
+from outlast.store.records import OperationRow, Serves
 from outlast.store.rows import EvidenceRow
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene, changed, refused
 

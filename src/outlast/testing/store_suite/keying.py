@@ -8,11 +8,8 @@ from typing import Any
 
 import pytest
 
+from outlast.store.entries import BusinessKey, EndAttempt
 from outlast.store.reconciling import KeyHolder
-from outlast.store.records import (
-    BusinessKey,
-    EndAttempt,
-)
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.effects import (
     again,

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from outlast.store.entries import RecordOutcome, TakeTurn
 from outlast.store.reconciling import OpenItem, OpenRequest, OpenState, Postponement
-from outlast.store.records import Claimed, Evidence, RecordOutcome, TakeTurn
+from outlast.store.records import Claimed, Evidence
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.scene import HOUR, SECOND, Reopen, Scene, changed
 
