@@ -48,7 +48,7 @@ prove: $(STAMP)  ## The long proof: a million schedules, then storms on both sto
 check: $(STAMP)  ## Formatting, lint, types, layers
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
-	@$(BIN)/mypy --strict src
+	@$(BIN)/mypy --strict
 	@$(BIN)/lint-imports --no-logo
 
 fmt: $(STAMP)  ## Format, and fix what can be fixed

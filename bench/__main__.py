@@ -205,13 +205,13 @@ def table(report: dict[str, Any]) -> Table:
     postgres_figures, sqlite_figures = report["postgres"], report["sqlite"]
     for key in dict.fromkeys([*postgres_figures, *sqlite_figures]):
         cells = [key]
-        for column, figures in enumerate((postgres_figures, sqlite_figures)):
+        for place, figures in enumerate((postgres_figures, sqlite_figures)):
             value = figures.get(key)
             cells.append("-" if value is None else f"{value:,.2f}" if value < 100 else f"{value:,.0f}")
             if key in RATIOS and value is not None:
-                cells += [f"{value / figures['raw_commits']:.2f}", f"{RATIOS[key][column]:.2f}"]
+                cells += [f"{value / figures['raw_commits']:.2f}", f"{RATIOS[key][place]:.2f}"]
             elif key == "w3_p50_ms" and value is not None:
-                cells += [f"{value / figures['raw_commit_ms']:.1f}", ("12", "11")[column]]
+                cells += [f"{value / figures['raw_commit_ms']:.1f}", ("12", "11")[place]]
             elif key in ADDED and value is not None:
                 cells += [f"{value / figures['raw_commit_ms']:.1f}", f"{ADDED[key]} ms"]
             elif key in REACH and value is not None:

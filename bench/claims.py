@@ -11,15 +11,8 @@ from bench.workloads import Progress
 from outlast import Outlast, clock
 from outlast.core import ids
 from outlast.store.contract import Store
-from outlast.store.records import (
-    Batch,
-    Claimed,
-    ClaimRequest,
-    EndAttempt,
-    Serves,
-    SessionRenewal,
-    TaskWrites,
-)
+from outlast.store.entries import Batch, EndAttempt, TaskWrites
+from outlast.store.records import Claimed, ClaimRequest, Serves, SessionRenewal
 
 SERVES = (Serves(agent="one", version="1"),)
 
@@ -51,7 +44,8 @@ async def claim_time(store: Store, rounds: int) -> tuple[float, list[Claimed]]:
     """Median milliseconds of a claim of fifty over ``rounds``; and what was claimed."""
     session = clock.new_id(ids.SESSION)
     await store.renew(SessionRenewal(session=session, name="bench", ttl_us=3_600_000_000))
-    spans, claimed = [], []
+    spans: list[float] = []
+    claimed: list[Claimed] = []
     request = ClaimRequest(session=session, pools=("default",), serves=SERVES, limit=50)
     for _ in range(rounds):
         began = time.perf_counter()

@@ -12,15 +12,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import statistics
-import sys
 import time
 
 import asyncpg
 
-from bench.footprint import cpu_s
-from bench.otherside import BODY, _Client, _p95, _path
+from bench.asking import Asking
+from bench.otherside import bare_tickets, p95
 from bench.workloads import Progress
 from outlast import tokens
 from outlast.core import ids
@@ -29,15 +27,8 @@ from outlast.gateway.serving import Server
 from outlast.gateway.settings import GatewaySettings
 from outlast.opening import store_for
 from outlast.store.contract import Store
-from outlast.store.records import (
-    Batch,
-    ClaimRequest,
-    CommitIntent,
-    Serves,
-    SessionRenewal,
-    Submission,
-    TaskWrites,
-)
+from outlast.store.entries import Batch, CommitIntent, TaskWrites
+from outlast.store.records import ClaimRequest, Serves, SessionRenewal, Submission
 from outlast.testing.servers import EmbeddedPostgres
 from outlast.tools.passing import Pass
 
@@ -98,58 +89,17 @@ async def _called(store: Store, count: int, hosts: tuple[str, ...]) -> list[Pass
     return said
 
 
-class _Through:
-    """One connection to the gateway that stays open, and that costs little."""
-
-    def __init__(self, process: asyncio.subprocess.Process, target: str) -> None:
-        self._process = process
-        self._target = target
-
-    @classmethod
-    async def start(cls, url: str, there: str) -> _Through:
-        """Start a gateway and connect to it."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "bench.gateway", "--serve", url, there,
-            stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": _path()},
-        )  # fmt: skip
-        assert process.stdout is not None
-        client = cls(process, f"{there}/tickets")
-        port = int(await process.stdout.readline())
-        client._reader, client._writer = await asyncio.open_connection("127.0.0.1", port)
-        return client
-
-    async def post(self, token: str) -> float:
-        """Send one request as to a forward proxy; answer how many milliseconds its answer took."""
-        began = time.perf_counter()
-        self._writer.write(
-            b"POST %b HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
-            b"Proxy-Authorization: Bearer %b\r\nContent-Length: %d\r\n\r\n%b"
-            % (self._target.encode(), token.encode(), len(BODY), BODY)
-        )
-        head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
-        length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
-        await self._reader.readexactly(length)
-        assert b" 201 " in head, head
-        return (time.perf_counter() - began) * 1000
-
-    def cpu_ms(self) -> float:
-        """Answer how much of a processor the gateway has used so far, in milliseconds."""
-        return 1000 * cpu_s(self._process.pid)
-
-    async def stop(self) -> None:
-        """End the gateway."""
-        self._writer.close()
-        self._process.terminate()
-        await self._process.wait()
-
-
 async def measure(url: str, seconds: float, progress: Progress) -> dict[str, float]:
     """Measure on a migrated database: medians with and without the gateway in milliseconds, and a commit."""
     store = store_for(url)
     await store.open()
-    bare = await _Client.start("")
+    bare = await bare_tickets()
     there = f"http://127.0.0.1:{bare.port}"
-    through = await _Through.start(url, there)
+    through = await Asking.start("bench.gateway", url, there)
+
+    async def ask(token: str) -> float:
+        return await through.post(f"{there}/tickets", f"Proxy-Authorization: Bearer {token}")
+
     raw = await asyncpg.connect(url)
     await raw.execute("create table if not exists raw_commits (n bigint)")
     found: dict[str, list[float]] = {"bare": [], "gateway": [], "commit": []}
@@ -157,8 +107,8 @@ async def measure(url: str, seconds: float, progress: Progress) -> dict[str, flo
         said = await _called(store, WARM_UP + int(seconds * 400), (there,))
         signed = iter([tokens.sign(SECRET, "gateway", one.parts()) for one in said])
         for n in range(WARM_UP):
-            await bare.post(f"warm-{n}")
-            await through.post(next(signed))
+            await bare.ask(f"warm-{n}")
+            await ask(next(signed))
         used = through.cpu_ms()
         start = time.perf_counter()
         for n, token in enumerate(signed):
@@ -166,8 +116,8 @@ async def measure(url: str, seconds: float, progress: Progress) -> dict[str, flo
             if passed >= seconds:
                 break
             progress(passed / seconds)
-            found["bare"].append(await bare.post(f"op-{n}"))
-            found["gateway"].append(await through.post(token))
+            found["bare"].append(await bare.ask(f"op-{n}"))
+            found["gateway"].append(await ask(token))
             began = time.perf_counter()
             await raw.execute("insert into raw_commits values (1)")
             found["commit"].append((time.perf_counter() - began) * 1000)
@@ -182,7 +132,7 @@ async def measure(url: str, seconds: float, progress: Progress) -> dict[str, flo
         "gateway_bare_p50_ms": p50["bare"],
         "gateway_p50_ms": p50["gateway"],
         "gateway_added_p50_ms": p50["gateway"] - p50["bare"],
-        "gateway_added_p95_ms": _p95(found["gateway"]) - _p95(found["bare"]),
+        "gateway_added_p95_ms": p95(found["gateway"]) - p95(found["bare"]),
         "gateway_cpu_ms": cpu,
         "gateway_raw_commit_ms": p50["commit"],
     }

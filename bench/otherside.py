@@ -12,24 +12,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import socket
 import statistics
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import asyncpg
 import uvicorn
 
-from bench.footprint import cpu_s
+from bench.asking import Asking
 from bench.workloads import Progress
 from outlast.otherside import IdempotencyMiddleware, shelf_for
 from outlast.testing.servers import EmbeddedPostgres
 
 TARGET_MS = 1.5
-BODY = b'{"invoice":"INV-102","amount":"118.50"}'
 WARM_UP = 50
 
 
@@ -54,53 +50,17 @@ def _serve(url: str) -> None:
     uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off")).run(sockets=[listener])
 
 
-class _Client:
-    """One connection that stays open, and that costs little."""
+class _Tickets(Asking):
+    """The service of tickets."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self._process = process
-        self.port = 0
-
-    @classmethod
-    async def start(cls, url: str) -> _Client:
-        """Start a service and connect to it."""
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "bench.otherside", "--serve", url,
-            stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": _path()},
-        )  # fmt: skip
-        assert process.stdout is not None
-        client = cls(process)
-        client.port = int(await process.stdout.readline())
-        client._reader, client._writer = await asyncio.open_connection("127.0.0.1", client.port)
-        return client
-
-    async def post(self, key: str) -> float:
-        """Send one request; answer how many milliseconds its answer took."""
-        began = time.perf_counter()
-        self._writer.write(
-            b"POST /tickets HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\n"
-            b"Idempotency-Key: %b\r\nContent-Length: %d\r\n\r\n%b" % (key.encode(), len(BODY), BODY)
-        )
-        head = (await self._reader.readuntil(b"\r\n\r\n")).lower()
-        length = int(head.split(b"content-length: ")[1].split(b"\r\n")[0])
-        await self._reader.readexactly(length)
-        assert b" 201 " in head, head
-        return (time.perf_counter() - began) * 1000
-
-    def cpu_ms(self) -> float:
-        """Answer how much of a processor the service has used so far, in milliseconds."""
-        return 1000 * cpu_s(self._process.pid)
-
-    async def stop(self) -> None:
-        """End the service."""
-        self._writer.close()
-        self._process.terminate()
-        await self._process.wait()
+    async def ask(self, key: str) -> float:
+        """Make a ticket under a key; answer how many milliseconds that took."""
+        return await self.post("/tickets", f"Idempotency-Key: {key}")
 
 
-def _path() -> str:
-    root = str(Path(__file__).parents[1])
-    return os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+async def bare_tickets() -> _Tickets:
+    """Start the service without anything before it."""
+    return await _Tickets.start("bench.otherside", "")
 
 
 async def measure(url: str, seconds: float, progress: Progress) -> dict[str, float]:
@@ -108,22 +68,22 @@ async def measure(url: str, seconds: float, progress: Progress) -> dict[str, flo
     shelf = shelf_for(url)
     await shelf.prepare()
     await shelf.close()
-    bare, kept = await _Client.start(""), await _Client.start(url)
+    bare, kept = await bare_tickets(), await _Tickets.start("bench.otherside", url)
     raw = await asyncpg.connect(url)
     await raw.execute("create table if not exists raw_commits (n bigint)")
     found: dict[str, list[float]] = {"bare": [], "middleware": [], "replay": [], "commit": []}
     try:
         for n in range(WARM_UP):
-            await bare.post(f"warm-{n}")
-            await kept.post(f"warm-{n}")
+            await bare.ask(f"warm-{n}")
+            await kept.ask(f"warm-{n}")
         used = bare.cpu_ms(), kept.cpu_ms()
         start, n = time.perf_counter(), 0
         while (passed := time.perf_counter() - start) < seconds:
             n += 1
             progress(passed / seconds)
-            found["bare"].append(await bare.post(f"op-{n}"))
-            found["middleware"].append(await kept.post(f"op-{n}"))
-            found["replay"].append(await kept.post("warm-0"))
+            found["bare"].append(await bare.ask(f"op-{n}"))
+            found["middleware"].append(await kept.ask(f"op-{n}"))
+            found["replay"].append(await kept.ask("warm-0"))
             began = time.perf_counter()
             await raw.execute("insert into raw_commits values (1)")
             found["commit"].append((time.perf_counter() - began) * 1000)
@@ -139,7 +99,7 @@ async def measure(url: str, seconds: float, progress: Progress) -> dict[str, flo
         "otherside_p50_ms": p50["middleware"],
         "otherside_added_p50_ms": p50["middleware"] - p50["bare"],
         "otherside_added_replay_p50_ms": p50["replay"] - p50["bare"],
-        "otherside_added_p95_ms": _p95(found["middleware"]) - _p95(found["bare"]),
+        "otherside_added_p95_ms": p95(found["middleware"]) - p95(found["bare"]),
         "otherside_added_cpu_ms": cpu,
         "otherside_raw_commit_ms": p50["commit"],
     }
@@ -149,7 +109,7 @@ def _silent(_: float) -> None:
     pass
 
 
-def _p95(values: list[float]) -> float:
+def p95(values: list[float]) -> float:
     return statistics.quantiles(values, n=20)[-1]
 
 

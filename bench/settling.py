@@ -13,14 +13,8 @@ import httpx2
 from bench.workloads import Progress, working
 from outlast import Backoff, Outlast, Request, TaskContext, ToolCall, clock
 from outlast.core import canonical, ids, values
-from outlast.store.records import (
-    Batch,
-    ClaimRequest,
-    CommitIntent,
-    Serves,
-    SessionRenewal,
-    TaskWrites,
-)
+from outlast.store.entries import Batch, CommitIntent, TaskWrites
+from outlast.store.records import ClaimRequest, Serves, SessionRenewal
 from outlast.testing.recorder import Call, Recorder
 
 UNKNOWNS = 1_000

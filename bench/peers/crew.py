@@ -75,10 +75,10 @@ class Player:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 async for line in self._lines:
-                    said = json.loads(line)
-                    if said["point"] == point:
-                        return said
-                    self._said.append(said)
+                    answered: dict[str, Any] = json.loads(line)
+                    if answered["point"] == point:
+                        return answered
+                    self._said.append(answered)
         except TimeoutError:
             raise PlayerError(f"no {point!r} within {PATIENCE_S:g} s; see {self._log}") from None
         raise PlayerError(f"ended before {point!r}; see {self._log}")

@@ -51,7 +51,14 @@ class OfOutlast:
             "manual": {"effect": "manual"},
         }
 
-        @self._app.tool(timeout=TIMEOUT_S, business_key="{invoice}", once="90d", **ways[self._part.way])
+        options: ToolOptions = {
+            "timeout": TIMEOUT_S,
+            "business_key": "{invoice}",
+            "once": "90d",
+            **ways[self._part.way],
+        }
+
+        @self._app.tool(**options)
         async def create_ticket(call: ToolCall, invoice: str, amount: str) -> dict[str, Any]:
             try:
                 reply = await call.http.post(

@@ -7,29 +7,21 @@ from collections.abc import Coroutine
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from outlast.backing import Backing
 from outlast.core import ids
 from outlast.core.durations import Duration, microseconds
 from outlast.engine import scopes
 from outlast.engine.alone import Alone, Place
-from outlast.engine.registry import Registry
 from outlast.engine.run import GatewayPlace
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import ConfigurationError
-from outlast.store.contract import Store
 
 ENTER_S = 30.0
 """How long entering waits while somebody else is in the scope: two leases."""
 
 
-class App(Protocol):
+class App(Backing, Protocol):
     """What a ledger needs of an app."""
-
-    registry: Registry
-
-    @property
-    def store(self) -> Store:
-        """The store."""
-        ...
 
     def gateway_place(self) -> GatewayPlace:
         """The gateway that tools go through."""

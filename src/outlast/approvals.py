@@ -12,10 +12,10 @@ from typing import Any, Literal, NoReturn, Protocol
 import jsonschema_rs
 
 from outlast import linking
+from outlast.backing import Backing
 from outlast.core import canonical, ids, values
 from outlast.core.approval import MAX_SHOWN_BYTES, check_bounds
 from outlast.core.durations import Duration
-from outlast.engine.registry import Registry
 from outlast.errors import (
     ApprovalConflict,
     ApprovalNotFound,
@@ -28,22 +28,14 @@ from outlast.errors import (
 )
 from outlast.linking import APPROVER, EVERY_ROLE, EXPIRES, ApprovalLink, Holder, may_decide
 from outlast.store.approving import ApprovalFilter, ApprovalRow, ApprovalState, Decided, Decision, Rule
-from outlast.store.contract import Store
 from outlast.submitting import DEFAULT_TENANT
 from outlast.views import ApprovalView, RuleView, VoteView
 
 MAX_REASON = 2_000
 
 
-class App(Protocol):
+class App(Backing, Protocol):
     """What approvals need of an app."""
-
-    registry: Registry
-
-    @property
-    def store(self) -> Store:
-        """The store."""
-        ...
 
     @property
     def secret(self) -> str:

@@ -11,9 +11,10 @@ from datetime import datetime
 from typing import Any, Final, Literal, Protocol
 
 from outlast import clock, probes
+from outlast.backing import Backing
 from outlast.core import canonical, ids, values
 from outlast.core.durations import Duration, microseconds
-from outlast.engine.registry import AgentSpec, Registry
+from outlast.engine.registry import AgentSpec
 from outlast.engine.rehearsal import Rehearsed, rehearse
 from outlast.engine.run import CallbackPlace
 from outlast.errors import (
@@ -45,15 +46,8 @@ RECENT: Final = 10
 """Events in which the reason of a wait for an operator is looked for."""
 
 
-class App(Protocol):
+class App(Backing, Protocol):
     """What change needs of an app."""
-
-    registry: Registry
-
-    @property
-    def store(self) -> Store:
-        """The store."""
-        ...
 
     def callback_place(self, tenant: str, task: str, key: str, signed: bool) -> CallbackPlace:
         """Answer where a callback is answered."""

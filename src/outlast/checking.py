@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
 from outlast import clock, tokens
+from outlast.backing import Backing
 from outlast.core import values
 from outlast.core.approval import check_bounds
 from outlast.core.operation import changes_something
@@ -42,15 +43,8 @@ class Finding:
     hint: str
 
 
-class App(Protocol):
+class App(Backing, Protocol):
     """What is looked at of an app."""
-
-    registry: Registry
-
-    @property
-    def store(self) -> Store:
-        """The store."""
-        ...
 
     @property
     def secret(self) -> str:
@@ -63,6 +57,14 @@ class App(Protocol):
         ...
 
 
+def _warning(code: str, about: str, message: str, hint: str) -> Finding:
+    return Finding(level="warning", code=code, about=about, message=message, hint=hint)
+
+
+def _error(code: str, about: str, message: str, hint: str) -> Finding:
+    return Finding(level="error", code=code, about=about, message=message, hint=hint)
+
+
 # -- what the app declares ---------------------------------------------------------------------------------
 
 
@@ -72,25 +74,21 @@ def check_declared(app: App) -> Iterator[Finding]:
     try:
         app.registry.check()
     except ConfigurationError as error:
-        yield Finding(
-            level="error", code="undo", about=HERE, message=str(error), hint="no worker of this app starts"
-        )
+        yield _error("undo", HERE, str(error), "no worker of this app starts")
     if app.secret and len(app.secret) < tokens.LEAST_SECRET:
-        yield Finding(
-            level="error",
-            code="secret",
-            about=HERE,
-            message=f"OUTLAST_SECRET has fewer than {tokens.LEAST_SECRET} characters",
-            hint="no callback, link or gateway token can be signed with it",
+        yield _error(
+            "secret",
+            HERE,
+            f"OUTLAST_SECRET has fewer than {tokens.LEAST_SECRET} characters",
+            "no callback, link or gateway token can be signed with it",
         )
     through = sorted(tool.name for tool in tools if tool.gateway)
     if through and (app.gateway_url is None or not app.secret):
-        yield Finding(
-            level="error",
-            code="gateway",
-            about=through[0],
-            message="goes through a gateway, and this process knows none, or has no secret to sign with",
-            hint="set OUTLAST_GATEWAY_URL and OUTLAST_SECRET",
+        yield _error(
+            "gateway",
+            through[0],
+            "goes through a gateway, and this process knows none, or has no secret to sign with",
+            "set OUTLAST_GATEWAY_URL and OUTLAST_SECRET",
         )
     for tool in tools:
         yield from _tool(tool)
@@ -98,29 +96,26 @@ def check_declared(app: App) -> Iterator[Finding]:
 
 def _tool(tool: ToolSpec) -> Iterator[Finding]:
     if tool.effect == "queryable" and tool.visible_within_us is None:
-        yield Finding(
-            level="warning",
-            code="visible_within",
-            about=tool.name,
-            message="is queryable without visible_within=: that an effect is not found proves nothing",
-            hint="say how long after its deadline an effect may take to be found; else every absence goes to"
+        yield _warning(
+            "visible_within",
+            tool.name,
+            "is queryable without visible_within=: that an effect is not found proves nothing",
+            "say how long after its deadline an effect may take to be found; else every absence goes to"
             " a person",
         )
     if tool.effect == "keyed" and tool.find is None:
-        yield Finding(
-            level="warning",
-            code="find",
-            about=tool.name,
-            message="is keyed without find=: after its key_window nobody can say what became of a call",
-            hint="give it a find=, or expect those calls in the reconciliation queue",
+        yield _warning(
+            "find",
+            tool.name,
+            "is keyed without find=: after its key_window nobody can say what became of a call",
+            "give it a find=, or expect those calls in the reconciliation queue",
         )
     if changes_something(tool.effect) and tool.business is None:
-        yield Finding(
-            level="warning",
-            code="business_key",
-            about=tool.name,
-            message="changes something and has no business_key=: asked for twice by an agent, it acts twice",
-            hint="name what a call is about, with lock= or once=",
+        yield _warning(
+            "business_key",
+            tool.name,
+            "changes something and has no business_key=: asked for twice by an agent, it acts twice",
+            "name what a call is about, with lock= or once=",
         )
 
 
@@ -158,12 +153,11 @@ def _clocks(sessions: Iterable[SessionRow], here_us: int) -> Iterator[Finding]:
     for who, ahead_us in ahead.items():
         if abs(ahead_us) > CLOCK_S * 1_000_000:
             word = "ahead of" if ahead_us > 0 else "behind"
-            yield Finding(
-                level="warning",
-                code="clock",
-                about=who,
-                message=f"its wall clock is {abs(ahead_us) / 1_000_000:.1f} s {word} the database's",
-                hint="let both be set by the same time service",
+            yield _warning(
+                "clock",
+                who,
+                f"its wall clock is {abs(ahead_us) / 1_000_000:.1f} s {word} the database's",
+                "let both be set by the same time service",
             )
 
 
@@ -179,12 +173,11 @@ def _differing(registry: Registry | None, sessions: Iterable[SessionRow]) -> Ite
     for tool, effects in sorted(said.items()):
         if len(effects) > 1:
             each = (f"{effect} for {', '.join(sorted(names))}" for effect, names in sorted(effects.items()))
-            yield Finding(
-                level="warning",
-                code="effect_differs",
-                about=tool,
-                message=f"is declared differently: {'; '.join(each)}",
-                hint="an unknown call is settled by the rules of whoever comes to it; deploy one of them",
+            yield _warning(
+                "effect_differs",
+                tool,
+                f"is declared differently: {'; '.join(each)}",
+                "an unknown call is settled by the rules of whoever comes to it; deploy one of them",
             )
 
 
@@ -193,20 +186,18 @@ async def _rules(app: App, tenant: str, *, declares: bool) -> AsyncIterator[Find
         try:
             check_bounds(values.decode(rule.bounds))
         except (InvalidRequest, ValueError) as error:
-            yield Finding(
-                level="error",
-                code="rule",
-                about=rule.tool,
-                message=f"its standing rule {rule.number} cannot be read: {error}",
-                hint="no call of the tool is made; withdraw the rule",
+            yield _error(
+                "rule",
+                rule.tool,
+                f"its standing rule {rule.number} cannot be read: {error}",
+                "no call of the tool is made; withdraw the rule",
             )
         if declares and rule.tool not in app.registry.tools:
-            yield Finding(
-                level="warning",
-                code="rule_without_tool",
-                about=rule.tool,
-                message=f"standing rule {rule.number} is about a tool that this app does not have",
-                hint="put the rule under the tool's new name if it was renamed: now it stands for nothing",
+            yield _warning(
+                "rule_without_tool",
+                rule.tool,
+                f"standing rule {rule.number} is about a tool that this app does not have",
+                "put the rule under the tool's new name if it was renamed: now it stands for nothing",
             )
 
 
@@ -214,12 +205,11 @@ async def _versions(app: App, sessions: Sequence[SessionRow], *, declares: bool)
     """Find agent versions that live tasks need, and that no living worker serves."""
     needed = [row for row in await app.store.list_versions() if row.agent != AGENT]
     if needed and not sessions:
-        yield Finding(
-            level="warning",
-            code="no_worker",
-            about="workers",
-            message=f"tasks live ({sum(map(_count, needed))}), and no worker does",
-            hint="start one: outlast worker module:app",
+        yield _warning(
+            "no_worker",
+            "workers",
+            f"tasks live ({sum(map(_count, needed))}), and no worker does",
+            "start one: outlast worker module:app",
         )
     for row in needed:
         has = (row.agent, row.version) in app.registry.agents or (
@@ -235,7 +225,7 @@ async def _versions(app: App, sessions: Sequence[SessionRow], *, declares: bool)
             hint = "this app does not have it: keep it, or let them be taken over (versions adopt)"
         else:
             hint = "start a worker that has it, or let them be taken over (versions adopt)"
-        yield Finding(level="warning", code="version_unserved", about=row.agent, message=message, hint=hint)
+        yield _warning("version_unserved", row.agent, message, hint)
 
 
 async def _unknowns(app: App, sessions: Iterable[SessionRow]) -> AsyncIterator[Finding]:
@@ -243,12 +233,11 @@ async def _unknowns(app: App, sessions: Iterable[SessionRow]) -> AsyncIterator[F
     served = {tool for session in sessions for tool in _says(session).get("tools", {})}
     for count in await app.store.count_unknown():
         if count.tool not in served:
-            yield Finding(
-                level="warning",
-                code="unknown_unserved",
-                about=count.tool,
-                message=f"calls of it are unknown ({count.unknown}), and no living worker has it to ask with",
-                hint="start a worker that has it, or settle them: outlast operations list",
+            yield _warning(
+                "unknown_unserved",
+                count.tool,
+                f"calls of it are unknown ({count.unknown}), and no living worker has it to ask with",
+                "start a worker that has it, or settle them: outlast operations list",
             )
 
 

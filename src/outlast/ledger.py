@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from outlast import clock, telemetry
+from outlast.backing import Backing
 from outlast.core import ids, values
 from outlast.core.settle import Plan, plan
 from outlast.engine import facts
 from outlast.engine.housekeeping.settler import may_send
-from outlast.engine.registry import Registry
 from outlast.errors import (
     ConfigurationError,
     InvalidKey,
@@ -21,7 +21,6 @@ from outlast.errors import (
     OperationNotFound,
     SettlementConflict,
 )
-from outlast.store.contract import Store
 from outlast.store.reconciling import EVERY_TENANT, OpenState, Pause, SettledCounts
 from outlast.store.records import OperationRow, Settlement, TaskRef
 from outlast.store.rows import EventCursor, OperationFilter
@@ -41,21 +40,10 @@ MISCLASSIFIED = (
 )
 
 
-class App(Protocol):
-    """What the ledger needs of an app."""
-
-    registry: Registry
-
-    @property
-    def store(self) -> Store:
-        """The opened store."""
-        ...
-
-
 class Operations:
     """The ledger and the reconciliation queue."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: Backing) -> None:
         self._app = app
 
     async def list(
@@ -312,7 +300,7 @@ class Operations:
 class Pauses:
     """Switches that stop new intents, from the next one on."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: Backing) -> None:
         self._app = app
 
     async def set(self, scope: str, *, reason: str, by: str, tenant: str = DEFAULT_TENANT) -> None:

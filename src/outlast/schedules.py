@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from outlast.backing import Backing
 from outlast.core import ids, schedule, values
 from outlast.core.durations import MAX_US, Duration
 from outlast.core.schedule import Cron, Every, Missed, Once, Overlap, Timing
 from outlast.engine.registry import Registry
 from outlast.errors import InvalidSchedule, ScheduleConflict, ScheduleNotFound, StoreUnavailable
-from outlast.ledger import App
 from outlast.store.scheduling import PutSchedule, Schedule, ScheduleRow, SetSchedule
 from outlast.submitting import DEFAULT_TENANT, Request, submission_for
 from outlast.views import instant
@@ -129,7 +129,7 @@ class ScheduleView:
 class Schedules:
     """What fires tasks by the clock. Workers fire; one that knows none of the agents does too."""
 
-    def __init__(self, app: App) -> None:
+    def __init__(self, app: Backing) -> None:
         self._app = app
 
     async def put(

@@ -12,16 +12,9 @@ from tests.contract.programs import Program
 
 from outlast.store.changing import Acceptance, Adopt, Fork, OutsideEvent, Retry
 from outlast.store.contract import Store
+from outlast.store.entries import AdoptIssued, AttachSession, Entry, RecordOutcome
 from outlast.store.posting import Cancel
-from outlast.store.records import (
-    AdoptIssued,
-    AttachSession,
-    Claimed,
-    Entry,
-    OperationRow,
-    RecordOutcome,
-    TaskRef,
-)
+from outlast.store.records import Claimed, OperationRow, TaskRef
 from outlast.testing.store_suite.scene import SECOND
 
 SESSIONS = ("session-1", "session-2")

@@ -11,17 +11,10 @@ from tests.contract.programs import Program
 
 from outlast.store.approving import ApprovalFilter, ApprovalRow, Decision
 from outlast.store.contract import Store
+from outlast.store.entries import CommitIntent, Consent, Entry, ExpireApproval
 from outlast.store.posting import Cancel, Heard, Signal
 from outlast.store.reconciling import EVERY_TENANT, Pause
-from outlast.store.records import (
-    Claimed,
-    CommitIntent,
-    Consent,
-    Entry,
-    Evidence,
-    ExpireApproval,
-    OperationRow,
-)
+from outlast.store.records import Claimed, Evidence, OperationRow
 from outlast.store.rows import TaskFilter
 from outlast.testing.store_suite.scene import HOUR, SECOND
 
@@ -323,7 +316,7 @@ class PeopleProgram(Program):
                 says=self.dice.choice(["happened", "did_not_happen", "over"]),  # type: ignore[arg-type]
             )
             for row in await self.operations()
-            if row["state"] == "unknown" and self.dice.random() < 0.5
+            if row["state"] in ("running", "unknown") and self.dice.random() < 0.5
         ]
         await self.on_both(f"contradict {pieces}", lambda store: store.note(pieces, now=self.scene.now))
 

@@ -14,22 +14,17 @@ from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
 from outlast.store.contract import BatchRejected, Store
+from outlast.store.entries import AppendEvents, EndAttempt, Entry, Note, RecordOutcome, TakeTurn
 from outlast.store.records import (
-    AppendEvents,
     Claimed,
     ClaimRequest,
-    EndAttempt,
-    Entry,
     Evidence,
     Held,
-    Note,
     OperationRow,
-    RecordOutcome,
     Serves,
     SessionRenewal,
     Submission,
     SweepRequest,
-    TakeTurn,
     TaskRef,
 )
 from outlast.store.rows import (
@@ -288,6 +283,7 @@ class Program:
                 result=scene.text("result") if state == "succeeded" else None,
                 error=scene.text("error") if state in ("failed", "unknown") else None,
                 settled_by=dice.choice([None, "worker"]),
+                sender_gone=dice.random() < 0.3,
                 events=events,
             )
         if kind == "turn":

@@ -8,14 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from outlast.store.contract import Store
-from outlast.store.records import (
-    Claimed,
-    ClaimRequest,
-    Entry,
-    Serves,
-    SessionRenewal,
-    TaskRef,
-)
+from outlast.store.entries import Entry
+from outlast.store.records import Claimed, ClaimRequest, Serves, SessionRenewal, TaskRef
 from outlast.store.rows import Publication
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.scene import HOUR, Reopen, Scene

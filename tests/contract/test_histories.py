@@ -11,7 +11,8 @@ from typing import Any, cast
 
 from outlast.errors import StoreUnavailable
 from outlast.store.contract import Store
-from outlast.store.records import Batch, Claimed, Serves, SessionRenewal, SweepRequest
+from outlast.store.entries import Batch
+from outlast.store.records import Claimed, Serves, SessionRenewal, SweepRequest
 from outlast.store.rows import EventCursor
 from outlast.testing.checkers import check_all
 from outlast.testing.history import History, Witness, judge, judge_streams

@@ -12,8 +12,9 @@ from typing import Any
 
 from tests.crashes.app import TICKETS_URL, build
 
-from outlast.app import Outlast, TaskHandle
+from outlast.app import Outlast
 from outlast.drills.fleet import Fleet, Process
+from outlast.handle import TaskHandle
 from outlast.testing.checkers import Violation, check_all
 from outlast.testing.probes import Trigger
 from outlast.testing.recorder import Call, Recorder

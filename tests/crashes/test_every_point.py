@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from tests.crashes.scene import PATIENCE_S, Scene, gathered
 
-from outlast.app import TaskHandle
+from outlast.handle import TaskHandle
 from outlast.probes import POINTS
 from outlast.testing.probes import Trigger
 from outlast.testing.recorder import Rule

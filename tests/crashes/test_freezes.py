@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.crashes.scene import PATIENCE_S, Scene, gathered
 
-from outlast.app import TaskHandle
 from outlast.drills.fleet import Process
+from outlast.handle import TaskHandle
 from outlast.testing.probes import Trigger
 from outlast.testing.recorder import Rule
 

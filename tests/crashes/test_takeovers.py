@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from tests.crashes.scene import PATIENCE_S, Scene
 
-from outlast.app import TaskHandle
+from outlast.handle import TaskHandle
 from outlast.testing.probes import Trigger
 from outlast.testing.recorder import Rule
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.crashes.scene import Scene, gathered
 
-from outlast.app import TaskHandle
+from outlast.handle import TaskHandle
 from outlast.testing.probes import Trigger
 
 # The first three passes are of the tickets, the next three of their withdrawals.

@@ -22,7 +22,8 @@ from outlast.engine.journal import Journal
 from outlast.engine.run import Run
 from outlast.engine.session import Session
 from outlast.engine.worker import Worker
-from outlast.store.records import CommitIntent, RecordOutcome, Submitted
+from outlast.store.entries import CommitIntent, RecordOutcome
+from outlast.store.records import Submitted
 from outlast.store.sqlite import (
     approving,
     claim,
@@ -531,7 +532,7 @@ def child_end_posted_to_nobody(patch: Patch) -> None:
     )
 
 
-@defect("what was delivered is delivered again", agents=("family",))
+@defect("what was delivered is delivered again", agents=("family",), quick=True)
 def delivered_again(patch: Patch) -> None:
     patch.sql("drop_post", "where ", "where 0 and ")
 

@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import Any
 
 from outlast import Outlast
-from outlast.app import TaskHandle
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.worker import Worker
+from outlast.handle import TaskHandle
 from outlast.store.contract import Store
 from outlast.testing.checkers import Violation, check_all
 from outlast.testing.recorder import Recorder

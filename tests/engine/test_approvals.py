@@ -11,7 +11,6 @@ import pytest
 from tests.engine.house import PATIENCE_S, House
 
 from outlast import Allow, Ask, Deny, Found, PolicyCall, TaskContext, ToolCall
-from outlast.app import TaskHandle
 from outlast.engine import approvals
 from outlast.errors import (
     ApprovalConflict,
@@ -24,9 +23,10 @@ from outlast.errors import (
     NotAllowed,
     OperationError,
 )
+from outlast.handle import TaskHandle
 from outlast.store.approving import ApprovalRow
+from outlast.store.entries import AskApproval, Batch, Flushed
 from outlast.store.posting import Heard, News
-from outlast.store.records import AskApproval, Batch, Flushed
 from outlast.testing.recorder import Call, Recorder, Rule
 from outlast.views import ApprovalView
 

@@ -9,8 +9,8 @@ import pytest
 from tests.engine.house import House
 
 from outlast import TaskContext
-from outlast.app import TaskHandle
 from outlast.errors import ApprovalConflict, InvalidRequest, NotAllowed, OperationError
+from outlast.handle import TaskHandle
 from outlast.views import ApprovalView
 
 

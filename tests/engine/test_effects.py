@@ -12,7 +12,6 @@ import pytest
 from tests.engine.house import House
 
 from outlast import TaskContext, ToolCall, WorkerSettings, probes
-from outlast.app import TaskHandle
 from outlast.core.retry import Backoff
 from outlast.errors import (
     ConfigurationError,
@@ -22,7 +21,8 @@ from outlast.errors import (
     ToolRejected,
     Uncertain,
 )
-from outlast.store.records import CommitIntent
+from outlast.handle import TaskHandle
+from outlast.store.entries import CommitIntent
 from outlast.testing.recorder import Call, Recorder, Rule
 
 QUICK = Backoff(base_s=0.02, max_s=0.16, jitter_s=0, attempts=6)

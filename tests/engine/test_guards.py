@@ -10,13 +10,13 @@ import pytest
 from tests.engine.house import PATIENCE_S, House
 
 from outlast import TaskContext, ToolCall
-from outlast.app import TaskHandle
 from outlast.core.retry import Backoff
 from outlast.engine import guards
 from outlast.engine.run import Run
 from outlast.errors import InvalidKey, ToolFailed, ToolRejected
+from outlast.handle import TaskHandle
+from outlast.store.entries import EndAttempt
 from outlast.store.reconciling import EVERY_TENANT
-from outlast.store.records import EndAttempt
 from outlast.testing.recorder import Call, Recorder, Rule
 
 QUICK = Backoff(base_s=0.02, max_s=0.16, jitter_s=0, attempts=6)

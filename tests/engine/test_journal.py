@@ -14,13 +14,7 @@ from outlast import TaskContext, ToolCall, WorkerSettings
 from outlast.engine.journal import HALVES, TURNS, Journal
 from outlast.errors import StoreUnavailable
 from outlast.store.contract import BatchRejected
-from outlast.store.records import (
-    Batch,
-    CommitIntent,
-    EndAttempt,
-    Flushed,
-    RecordOperation,
-)
+from outlast.store.entries import Batch, CommitIntent, EndAttempt, Flushed, RecordOperation
 
 T = TypeVar("T")
 Flush = Callable[..., Awaitable[list[Flushed]]]

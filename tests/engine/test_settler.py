@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -12,14 +13,16 @@ import pytest
 from tests.engine.house import PATIENCE_S, House
 
 from outlast import Outlast, TaskContext, ToolCall, Uncertain, clock, telemetry
-from outlast.app import TaskHandle
 from outlast.core import settle, values
 from outlast.core.retry import Backoff
 from outlast.engine.finding import Found
 from outlast.errors import SettlementConflict, StoreUnavailable, ToolFailed
+from outlast.handle import TaskHandle
 from outlast.ledger import ToolStats
-from outlast.store.reconciling import Postponement, SettledCounts
-from outlast.store.records import Evidence, SweepRequest
+from outlast.store.reconciling import OpenItem, OpenRequest, Postponement, SettledCounts
+from outlast.store.records import Evidence, OperationRow, SweepRequest
+from outlast.store.rows import OperationFilter
+from outlast.submitting import DEFAULT_TENANT
 from outlast.testing.recorder import Call, Recorder, Rule
 
 QUICK = Backoff(base_s=0.02, max_s=0.16, jitter_s=0, attempts=6)
@@ -363,9 +366,11 @@ def silenced(house: House) -> Callable[[], None]:
     return heard_again
 
 
-async def lost_in_mid_call(house: House, recorder: Recorder, files: Any, **hold: Any) -> TaskHandle:
+async def lost_in_mid_call(
+    house: House, recorder: Recorder, files: Any, *, at: Any = "acted", **rule: Any
+) -> TaskHandle:
     """Submit a task whose worker is lost while its call is held at the other side; another one takes over."""
-    await recorder.hold("call", Rule(**hold), at=hold.pop("at", "acted"))
+    await recorder.hold("call", Rule(**rule), at=at)
     handle = await house.submit(files)
     lost = house.start(lease_s=0.6, renew_s=0.1, grace_s=5.0)
     await recorder.wait_for(held="call")
@@ -397,6 +402,119 @@ async def test_absence_says_little_while_the_sender_may_still_send(house: House,
     assert (await house.ended(handle)).result == (await recorder.tickets())[0]["id"]
     assert len(await calls(recorder)) == 2
     assert await house.violations(recorder) == []
+
+
+def on_disk(house: House, says: str | None) -> asyncio.Event:
+    """Answer an event that is set when it is on disk that a call which was given up says this of itself."""
+    said, note = asyncio.Event(), house.store.note
+
+    async def noting(evidence: Sequence[Evidence], **more: Any) -> None:
+        await note(evidence, **more)
+        if any(one.source == "late" and one.says == says for one in evidence):
+            said.set()
+
+    house.store.note = noting  # type: ignore[method-assign]
+    return said
+
+
+async def absence_counts(house: House, operation: OperationRow) -> bool:
+    """Answer whether the time is over in which a call of ``visible_within=0.1`` may still show."""
+    assert operation.deadline_at is not None
+    return (await house.store.health()).now >= operation.deadline_at + 100_000
+
+
+async def test_a_sender_that_says_that_it_is_done_while_the_settler_looks_is_heard(
+    house: House, recorder: Recorder
+) -> None:
+    """Between the taking of the operation and the look at its evidence."""
+    files = register(house, recorder, visible_within=0.1, timeout=2.0)
+    heard_again = silenced(house)
+    over = on_disk(house, "over")
+    handle = await lost_in_mid_call(house, recorder, files, act=False, then="reset", at="arrived")
+    await recorder.release("call")
+    claim_open = house.store.claim_open
+
+    async def taking(request: OpenRequest, **more: Any) -> list[OpenItem]:
+        items = await claim_open(request, **more)
+        if items and await absence_counts(house, items[0].operation):
+            heard_again()
+            await over.wait()
+        return items
+
+    house.store.claim_open = taking  # type: ignore[method-assign]
+    assert (await house.ended(handle)).result == (await recorder.tickets())[0]["id"]
+    assert len(await calls(recorder)) == 2
+    assert await house.violations(recorder) == []
+
+
+async def test_a_sender_that_was_done_before_anybody_took_over_is_known_to_be_gone(
+    house: House, recorder: Recorder
+) -> None:
+    files = register(house, recorder, visible_within=0.1, timeout=1.0)
+    over, claim = on_disk(house, "over"), house.store.claim
+    await recorder.hold("call", Rule(act=False, then="reset"), at="arrived")
+    handle = await house.submit(files)
+    lost = house.start(lease_s=0.6, renew_s=0.1, grace_s=5.0)
+    await recorder.wait_for(held="call")
+    query = OperationFilter(tenant=DEFAULT_TENANT, task=handle.id, key=KEY)
+    [operation] = await house.store.list_operations(query)
+
+    async def claiming(*arguments: Any, **more: Any) -> Any:
+        if not (over.is_set() and await absence_counts(house, operation)):
+            raise StoreUnavailable("nobody takes over yet")
+        return await claim(*arguments, **more)
+
+    house.store.claim = claiming  # type: ignore[method-assign]
+    cut_off(house, lost)
+    await house.reached(handle, "attempt.lost")
+    await recorder.release("call")
+    async with asyncio.timeout(PATIENCE_S):
+        await over.wait()
+    assert await house.place(f"{handle.id}:{KEY}") is None
+    house.start()
+    assert (await house.ended(handle)).result == (await recorder.tickets())[0]["id"]
+    assert len(await calls(recorder)) == 2
+    assert await answers(house, handle) == [("worker", "absent")]
+    assert await house.violations(recorder) == []
+
+
+@pytest.mark.parametrize("lost", [False, True])
+async def test_a_thread_that_outlives_its_call_may_still_send(house: House, lost: bool) -> None:
+    """The call returns when its time is over; what it waited for in a thread goes on."""
+    loop, began, go_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+
+    async def find(call: ToolCall) -> None:
+        return None
+
+    def send() -> None:
+        loop.call_soon_threadsafe(began.set)
+        go_on.wait(PATIENCE_S)
+
+    @house.app.tool(effect="queryable", find=find, visible_within=0.1, timeout=1.5, retry=QUICK)
+    async def create(call: ToolCall) -> None:
+        async with call.sending():
+            await asyncio.to_thread(send)
+
+    @house.app.agent
+    async def files(task: TaskContext) -> None:
+        await task.call(create)
+
+    postponed, said_nothing = put_back(house), on_disk(house, None)
+    handle = await house.submit(files)
+    worker = house.start(lease_s=0.6 if lost else 30.0, renew_s=0.1, grace_s=5.0)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await began.wait()
+            if lost:
+                cut_off(house, worker)
+                house.start()
+                await said_nothing.wait()
+        assert "may still be able to send" in (await left_to_a_person(postponed))[-1].why
+        place = await house.place(f"{handle.id}:{KEY}")
+        assert place is not None
+        assert place.sender_gone is False
+    finally:
+        go_on.set()
 
 
 async def test_an_answer_that_came_late_settles_it(house: House, recorder: Recorder) -> None:

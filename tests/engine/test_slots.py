@@ -7,7 +7,7 @@ import asyncio
 from tests.engine.house import PATIENCE_S, House
 
 from outlast import Request, TaskContext
-from outlast.store.records import Batch, EndAttempt, Flushed
+from outlast.store.entries import Batch, EndAttempt, Flushed
 
 
 async def test_never_more_agents_run_than_there_are_slots(house: House) -> None:

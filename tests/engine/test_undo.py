@@ -47,6 +47,32 @@ class Desk:
                 raise faults.pop(0)
 
 
+class SlowDesk(Desk):
+    """A desk with an agent that fails, and whose undo stands still until it is released."""
+
+    def __init__(self, house: House) -> None:
+        super().__init__(house)
+        self.begun, self.release = asyncio.Event(), asyncio.Event()
+
+        @house.app.tool(effect="idempotent")
+        async def slow(call: ToolCall) -> None:
+            self.log.append("slow")
+            self.begun.set()
+            await self.release.wait()
+
+        @house.app.tool(effect="manual", undo=slow)
+        async def hold(call: ToolCall) -> None:
+            self.log.append("hold")
+
+        @house.app.agent(on_failure="undo")
+        async def agent(task: TaskContext) -> None:
+            await task.call(self.put, "a")
+            await task.call(hold)
+            raise LookupError
+
+        self.agent = agent
+
+
 async def heard(house: House, handle: Any) -> None:
     """Wait until a task's run has heard of its cancel."""
     [(worker, _)] = house.workers
@@ -232,32 +258,14 @@ async def test_a_cancel_without_undo_undoes_nothing_though_a_failure_would(house
 async def test_a_cancel_during_the_undo_of_a_failure_lets_it_come_to_its_end(
     house: House, undo: bool
 ) -> None:
-    desk = Desk(house)
-    begun, release = asyncio.Event(), asyncio.Event()
-
-    @house.app.tool(effect="idempotent")
-    async def slow(call: ToolCall) -> None:
-        desk.log.append("slow")
-        begun.set()
-        await release.wait()
-
-    @house.app.tool(effect="manual", undo=slow)
-    async def hold(call: ToolCall) -> None:
-        desk.log.append("hold")
-
-    @house.app.agent(on_failure="undo")
-    async def agent(task: TaskContext) -> None:
-        await task.call(desk.put, "a")
-        await task.call(hold)
-        raise LookupError
-
-    handle = await house.submit(agent)
+    desk = SlowDesk(house)
+    handle = await house.submit(desk.agent)
     house.start()
     async with asyncio.timeout(PATIENCE_S):
-        await begun.wait()
+        await desk.begun.wait()
     assert (await handle.cancel("enough", undo=undo)).kind == "requested"
     await heard(house, handle)
-    release.set()
+    desk.release.set()
     view = await house.ended(handle)
     assert desk.log == ["put a", "hold", "slow", "take a 1"]
     assert view.state == "cancelled"
@@ -681,7 +689,7 @@ async def test_the_settler_settles_an_undo_of_a_task_that_has_ended_and_never_gi
     async def slow(call: ToolCall) -> bool:
         async with call.sending():
             begun.append(call.idempotency_key)
-            await asyncio.Event().wait()
+        await asyncio.Event().wait()
         return False
 
     @house.app.tool(effect="manual", undo=slow)
@@ -809,31 +817,13 @@ async def test_a_fork_undoes_what_it_has_done_and_taken_over_and_not_its_prefix(
 
 
 async def test_a_worker_that_drains_hands_the_undo_on(house: House) -> None:
-    desk = Desk(house)
-    begun, release = asyncio.Event(), asyncio.Event()
-
-    @house.app.tool(effect="idempotent")
-    async def slow(call: ToolCall) -> None:
-        desk.log.append("slow")
-        begun.set()
-        await release.wait()
-
-    @house.app.tool(effect="manual", undo=slow)
-    async def hold(call: ToolCall) -> None:
-        desk.log.append("hold")
-
-    @house.app.agent(on_failure="undo")
-    async def agent(task: TaskContext) -> None:
-        await task.call(desk.put, "a")
-        await task.call(hold)
-        raise LookupError
-
-    handle = await house.submit(agent)
+    desk = SlowDesk(house)
+    handle = await house.submit(desk.agent)
     worker = house.start(grace_s=10.0)
     async with asyncio.timeout(PATIENCE_S):
-        await begun.wait()
+        await desk.begun.wait()
     worker.stop()
-    release.set()
+    desk.release.set()
     await house.stop()
     assert (await handle.get()).state == "queued"
     assert desk.log == ["put a", "hold", "slow"]

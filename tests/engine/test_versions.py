@@ -10,7 +10,6 @@ import pytest
 from tests.engine.house import House
 
 from outlast import Outlast, TaskContext, ToolCall, Uncertain
-from outlast.app import TaskHandle
 from outlast.changing import Rehearsal
 from outlast.core.retry import Backoff
 from outlast.errors import (
@@ -22,6 +21,7 @@ from outlast.errors import (
     TaskNotFound,
     VersionInUse,
 )
+from outlast.handle import TaskHandle
 
 Agent = Callable[..., Any]
 

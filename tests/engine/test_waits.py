@@ -20,8 +20,9 @@ from outlast.errors import (
     WaitTimeout,
 )
 from outlast.store.contract import Store
+from outlast.store.entries import Batch, EndAttempt, Flushed, RecordOperation
 from outlast.store.posting import Heard, News
-from outlast.store.records import Batch, EndAttempt, Flushed, RecordOperation, SweepRequest
+from outlast.store.records import SweepRequest
 from outlast.testing.store_suite.scene import HOUR, Backdoor
 
 

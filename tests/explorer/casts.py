@@ -29,6 +29,7 @@ SHORT: dict[str, tuple[Cast, ...]] = {
         ("flush_turn_and_look", "admit"),
         ("flush_turn", "settle_send_again"),
         ("flush_note", "note"),
+        ("flush_turn_and_look", "note_over"),
         ("flush_events", "settle_happened"),
         ("flush_ask", "decide_approve"),
         ("flush_expire", "decide_approve"),

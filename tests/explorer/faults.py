@@ -67,6 +67,12 @@ FAULTS: dict[str, Fault] = {
         "running",
         ("flush_note", "note"),
     ),
+    "over_looks_first": Fault(
+        "that a sender is gone is noted without the head's lock, while its call becomes unknown",
+        {"note": instead(LOCK)},
+        "running",
+        ("flush_turn_and_look", "note_over"),
+    ),
     "admit_looks_first": Fault(
         "a request is let through without the head's lock",
         {"admit": instead(LOCK)},

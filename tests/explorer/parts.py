@@ -9,11 +9,7 @@ from typing import Any
 from tests.explorer.exploring import Act
 from tests.explorer.scenes import Props
 
-from outlast.store.records import (
-    Batch,
-    Entry,
-    TaskWrites,
-)
+from outlast.store.entries import Batch, Entry, TaskWrites
 
 Make = Callable[[Props], Act]
 ACTS: dict[str, Make] = {}

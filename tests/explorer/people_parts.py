@@ -36,16 +36,12 @@ def _post_family(props: Props) -> Any:
 
 @acts("cancel")
 def _cancel(props: Props) -> Any:
-    return [Cancel(tenant=props.claimed.tenant, task=props.claimed.task, by="person:eve", reason="enough")]
+    return [Cancel(**props.of, by="person:eve", reason="enough")]
 
 
 @acts("cancel", "cancel_undo")
 def _cancel_undo(props: Props) -> Any:
-    return [
-        Cancel(
-            tenant=props.claimed.tenant, task=props.claimed.task, by="person:eve", reason="undo", undo=True
-        )
-    ]
+    return [Cancel(**props.of, by="person:eve", reason="undo", undo=True)]
 
 
 @acts("cancel", "cancel_family")
@@ -58,7 +54,7 @@ def _cancel_family(props: Props) -> Any:
 
 @acts("news", loose=True, again=always)
 def _news(props: Props) -> Any:
-    return props.session, [Heard(tenant=props.claimed.tenant, task=props.claimed.task, facts=props.facts)]
+    return props.session, [Heard(**props.of, facts=props.facts)]
 
 
 def _deliver(props: Props) -> Act:
@@ -125,8 +121,7 @@ def _resume(props: Props) -> Any:
 def _retry(props: Props) -> Any:
     return [
         Retry(
-            tenant=props.claimed.tenant,
-            task=props.claimed.task,
+            **props.of,
             by="person:ann",
             reason="again",
             reopen=("open",),
@@ -138,8 +133,7 @@ def _retry(props: Props) -> Any:
 def _fork(props: Props) -> Any:
     return [
         Fork(
-            tenant=props.claimed.tenant,
-            task=props.claimed.task,
+            **props.of,
             new=ids.new_id(ids.TASK, 1_700_000_900_004, 4),
             before="open",
             by="person:ann",
@@ -152,8 +146,7 @@ def _fork(props: Props) -> Any:
 def _adopt(props: Props) -> Any:
     return [
         Adopt(
-            tenant=props.claimed.tenant,
-            task=props.claimed.task,
+            **props.of,
             version="v2",
             seen_version=props.task.version,
             seen_epoch=props.task.epoch,
@@ -166,15 +159,14 @@ def _adopt(props: Props) -> Any:
 
 @acts("wake")
 def _wake(props: Props) -> Any:
-    return TaskRef(tenant=props.claimed.tenant, task=props.claimed.task), "person:ann", "try again"
+    return TaskRef(**props.of), "person:ann", "try again"
 
 
 @acts("accept")
 def _accept(props: Props) -> Any:
     return [
         Acceptance(
-            tenant=props.claimed.tenant,
-            task=props.claimed.task,
+            **props.of,
             verdict="accepted",
             by="person:ann",
             reason="good",
@@ -202,7 +194,7 @@ def _post_outside(props: Props) -> Any:
 
 @acts("confirm_messages")
 def _confirm_messages(props: Props) -> Any:
-    return [Publication(tenant=props.claimed.tenant, task=props.claimed.task, number=1)]
+    return [Publication(**props.of, number=1)]
 
 
 @acts("put_schedule")

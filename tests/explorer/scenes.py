@@ -13,15 +13,8 @@ from typing import Any
 
 from outlast.store.approving import ApprovalRow
 from outlast.store.contract import Store
-from outlast.store.records import (
-    AttachSession,
-    BusinessKey,
-    Claimed,
-    CommitIntent,
-    OperationRow,
-    Submission,
-    SweepRequest,
-)
+from outlast.store.entries import AttachSession, BusinessKey, CommitIntent
+from outlast.store.records import Claimed, OperationRow, Submission, SweepRequest
 from outlast.store.rows import TaskRow
 from outlast.store.scheduling import ScheduleRow
 from outlast.testing.store_suite import scheduling
@@ -49,6 +42,11 @@ class Props:
     asked: ApprovalRow
     ask: Any
     schedule: ScheduleRow
+
+    @property
+    def of(self) -> dict[str, Any]:
+        """The task, as what is asked of the store names it."""
+        return {"tenant": self.claimed.tenant, "task": self.claimed.task}
 
 
 Turn = Callable[[Scene, Claimed], Awaitable[None]]

@@ -10,31 +10,33 @@ from tests.explorer.parts import ACTS, SKIPS, VERBS, acts, always, writes
 from tests.explorer.scenes import KEY, Props
 
 from outlast.core import ids
-from outlast.store.reconciling import OpenRequest, Postponement
-from outlast.store.records import (
+from outlast.store.entries import (
     AdoptIssued,
     AppendEvents,
     AskApproval,
     AttachSession,
     Batch,
     BusinessKey,
-    ClaimRequest,
     CommitIntent,
     EndAttempt,
     Entry,
-    Evidence,
     ExpireApproval,
-    Held,
     Note,
-    Parent,
     RecordOperation,
     RecordOutcome,
+    TakeTurn,
+    TaskWrites,
+)
+from outlast.store.reconciling import OpenRequest, Postponement
+from outlast.store.records import (
+    ClaimRequest,
+    Evidence,
+    Held,
+    Parent,
     Serves,
     SessionRenewal,
     Submission,
     SweepRequest,
-    TakeTurn,
-    TaskWrites,
 )
 from outlast.testing.store_suite.scene import HOUR, SECOND
 
@@ -262,8 +264,7 @@ def _send_again(props: Props) -> Any:
 
 def _evidence(props: Props, **changes: Any) -> Evidence:
     record = Evidence(
-        tenant=props.claimed.tenant,
-        task=props.claimed.task,
+        **props.of,
         key="open",
         attempt=1,
         source="late",
@@ -275,6 +276,11 @@ def _evidence(props: Props, **changes: Any) -> Evidence:
 @acts("note")
 def _note(props: Props) -> Any:
     return [_evidence(props, says="happened")]
+
+
+@acts("note", "note_over")
+def _note_over(props: Props) -> Any:
+    return [_evidence(props, key="call", says="over")]
 
 
 @acts("admit")
@@ -291,8 +297,7 @@ def _claim_open(props: Props) -> Any:
 def _postpone(props: Props) -> Any:
     return [
         Postponement(
-            tenant=props.claimed.tenant,
-            task=props.claimed.task,
+            **props.of,
             key="open",
             turn=props.open.turn,
             ask_in_us=HOUR,

@@ -14,6 +14,7 @@ from tests.otherside.conftest import Services
 
 from outlast import clock
 from outlast.errors import Rejected
+from outlast.testing.servers import EmbeddedPostgres
 from outlast.tools.call import ToolCall
 from outlast.tools.http import make_client
 
@@ -163,14 +164,14 @@ async def test_a_shutdown_finishes_what_is_under_way(services: Services) -> None
     assert json.loads(services.log.read_text().splitlines()[-1])["word"] == "closing"
 
 
+# A file that is open does not go away; see test_middleware.
+@pytest.mark.parametrize("url", ["postgres"], indirect=True)
 async def test_a_database_that_is_away_means_503_and_nothing_done(
-    services: Services, request: pytest.FixtureRequest
+    services: Services, postgres_server: EmbeddedPostgres
 ) -> None:
-    if services.url.startswith("sqlite"):
-        pytest.skip("a file that is open does not go away; see test_middleware")
     _, client = await services.start()
     assert (await post(client)).status_code == 201
-    request.getfixturevalue("postgres_server").drop_database(services.url.rpartition("/")[2])
+    postgres_server.drop_database(services.url.rpartition("/")[2])
     answer = await post(client, {"Idempotency-Key": "op-2"})
     assert answer.status_code == 503
     assert answer.json()["code"] == "store_unavailable"

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from tests.races.holding import Rival, ended, start
 
+from outlast.store.entries import Entry
 from outlast.store.posting import Cancel
-from outlast.store.records import Claimed, Entry, Serves, Submission
+from outlast.store.records import Claimed, Serves, Submission
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.scene import Reopen, Scene
 

@@ -9,8 +9,9 @@ from typing import Any, TypeVar
 
 import asyncpg
 
+from outlast.store.entries import Batch
 from outlast.store.postgres import PostgresStore
-from outlast.store.records import Batch, SweepRequest
+from outlast.store.records import SweepRequest
 
 T = TypeVar("T")
 PATIENCE = 20.0

@@ -27,8 +27,9 @@ from tests.races.blocking import (
 from tests.races.holding import ended, rival, start
 
 from outlast.store.changing import Accepted, Adopted, Forked, OutsidePosted, Retried
+from outlast.store.entries import AttachSession
 from outlast.store.posting import CancelReply
-from outlast.store.records import AttachSession, Claimed, TaskRef
+from outlast.store.records import Claimed, TaskRef
 from outlast.testing.store_suite.changing import accept, adoption, retry, retry_of, verdict_on
 from outlast.testing.store_suite.forking import fork_of
 from outlast.testing.store_suite.outside import attach, happened, holding, post

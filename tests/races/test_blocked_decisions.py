@@ -24,11 +24,8 @@ from tests.races.blocking import (
 from tests.races.holding import ended, rival, start
 
 from outlast.store.approving import ApprovalRow
-from outlast.store.records import (
-    Claimed,
-    Consent,
-    ExpireApproval,
-)
+from outlast.store.entries import Consent, ExpireApproval
+from outlast.store.records import Claimed
 from outlast.testing.store_suite.posting import head
 from outlast.testing.store_suite.reconciling import late
 from outlast.testing.store_suite.scene import SECOND, Scene

@@ -8,31 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
-from tests.races.blocking import ON_POSTGRES, Blocked, Place, flushing, into, told
+from tests.races.blocking import ON_POSTGRES, Blocked, Place, deferred_then, flushing, into, told
 from tests.races.holding import Rival, ended, rival, start
 from tests.races.twins import BUILD, ENTRIES, TOUCHES, begun
 
 from outlast.store.approving import ApprovalFilter
 from outlast.store.contract import Store
-from outlast.store.reconciling import OpenItem, OpenRequest, Postponement
-from outlast.store.records import (
+from outlast.store.entries import (
     AskApproval,
     BusinessKey,
-    Claimed,
     CommitIntent,
     EndAttempt,
     Entry,
-    Evidence,
-    Held,
     RecordOperation,
-    Serves,
-    SessionRenewal,
-    Settled,
-    Submitted,
-    TaskRef,
+    TakeTurn,
 )
+from outlast.store.reconciling import OpenItem, OpenRequest, Postponement
+from outlast.store.records import Claimed, Evidence, Held, Serves, SessionRenewal, Settled, Submitted, TaskRef
 from outlast.store.rows import (
     EventCursor,
     OperationFilter,
@@ -372,8 +366,8 @@ def passing(claimed: Claimed, key: str) -> Evidence:
     return Evidence(tenant=claimed.tenant, task=claimed.task, key=key, attempt=1, source="gateway", data="{}")
 
 
-def late(claimed: Claimed, key: str) -> Evidence:
-    """Make evidence that a failed operation happened."""
+def late(claimed: Claimed, key: str, says: Literal["happened", "over"] = "happened") -> Evidence:
+    """Make evidence of the first attempt: that a failed operation happened, unless it says otherwise."""
     return Evidence(
         tenant=claimed.tenant,
         task=claimed.task,
@@ -381,7 +375,7 @@ def late(claimed: Claimed, key: str) -> Evidence:
         attempt=1,
         source="late",
         data="{}",
-        says="happened",
+        says=says,
     )
 
 
@@ -412,6 +406,35 @@ async def _(place: Place) -> None:
         await other.commits_first(scene.store.note([late(claimed, key)], now=scene.now))
     assert (await scene.operation(claimed, key)).state == "unknown"
     assert (await scene.kinds(claimed))[-1] == "operation.contradicted"
+
+
+@blocked("note", "head", "changed")
+async def _(place: Place) -> None:
+    """The call becomes unknown first: that its sender is gone is put down where it now stands."""
+    scene = place.scene
+    claimed = await scene.running()
+    key = await scene.called(claimed)
+    async with rival(place.url) as other:
+        turn = TakeTurn(key=key, attempt=1, turn=1)
+        await other.flush(scene.batch(scene.writes(claimed, turn)), scene.now)
+        await other.commits_first(scene.store.note([late(claimed, key, "over")], now=scene.now))
+    [row] = await scene.rows("unsettled", claimed)
+    assert row["sender_gone"]
+
+
+@blocked("flush", "head", "changed")
+async def _(place: Place) -> None:
+    """Its sender says first that it is gone: the call comes into the queue with that."""
+    scene = place.scene
+    claimed = await scene.running()
+    key = await scene.called(claimed)
+    async with rival(place.url) as other:
+        theirs = await other.about_to_commit("control")
+        await theirs.note([late(claimed, key, "over")], now=scene.now)
+        turn = TakeTurn(key=key, attempt=1, turn=1)
+        assert (await deferred_then(scene, other, claimed, turn)).kind == "accepted"
+    [row] = await scene.rows("unsettled", claimed)
+    assert row["sender_gone"]
 
 
 @blocked("admit", "head", "changed")
@@ -673,36 +696,39 @@ async def _(place: Place) -> None:
     assert await key_holders(scene) == [second.task]
 
 
+async def a_window_is_over(scene: Scene) -> tuple[Claimed, Claimed]:
+    """Let the window of a key that was used pass; answer two tasks that want it."""
+    done = replace(INVOICE, mode="once", window_us=1)
+    used, first, second = [await scene.running() for _ in range(3)]
+    await scene.called(used, "succeeded", business=done)
+    scene.pass_time(SECOND)
+    return first, second
+
+
 @blocked("flush", "done-key", "changed")
 async def _(place: Place) -> None:
     """Two batches want the key whose window is over: the one that waited finds it held."""
     scene = place.scene
-    done = replace(INVOICE, mode="once", window_us=1)
-    tasks = [await scene.running() for _ in range(3)]
-    await scene.called(tasks[0], "succeeded", business=done)
-    scene.pass_time(SECOND)
+    first, second = await a_window_is_over(scene)
     async with rival(place.url) as other:
-        theirs = scene.batch(scene.writes(tasks[1], scene.intent(business=INVOICE)), writer="wr_other")
+        theirs = scene.batch(scene.writes(first, scene.intent(business=INVOICE)), writer="wr_other")
         await other.flush(theirs, scene.now)
-        [verdict] = await other.commits_first(flushing(scene, tasks[2], scene.intent(business=INVOICE)))
+        [verdict] = await other.commits_first(flushing(scene, second, scene.intent(business=INVOICE)))
         assert verdict.refusals == ((0, "key_held"),)
-    assert await key_holders(scene) == [tasks[1].task]
+    assert await key_holders(scene) == [first.task]
 
 
 @blocked("flush", "done-key", "held")
 async def _(place: Place) -> None:
     """The one that was first fails after all."""
     scene = place.scene
-    done = replace(INVOICE, mode="once", window_us=1)
-    tasks = [await scene.running() for _ in range(3)]
-    await scene.called(tasks[0], "succeeded", business=done)
-    scene.pass_time(SECOND)
+    first, second = await a_window_is_over(scene)
     async with rival(place.url) as other:
-        theirs = scene.batch(scene.writes(tasks[1], scene.intent(business=INVOICE)), writer="wr_other")
+        theirs = scene.batch(scene.writes(first, scene.intent(business=INVOICE)), writer="wr_other")
         await other.flush(theirs, scene.now)
-        [verdict] = await other.fails_first(flushing(scene, tasks[2], scene.intent(business=INVOICE)))
+        [verdict] = await other.fails_first(flushing(scene, second, scene.intent(business=INVOICE)))
         assert verdict.refusals == ()
-    assert await key_holders(scene) == [tasks[2].task]
+    assert await key_holders(scene) == [second.task]
 
 
 @blocked("flush", "provider-wait", "changed")

@@ -10,8 +10,9 @@ import pytest
 from tests.races.test_stale_twins import nothing_changes
 
 from outlast.store.changing import Accepted, Adopted, Forked, OutsidePosted, Retried
+from outlast.store.entries import AttachSession
 from outlast.store.posting import CancelReply
-from outlast.store.records import AttachSession, TaskRef
+from outlast.store.records import TaskRef
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.changing import accept, adoption, retry
 from outlast.testing.store_suite.forking import fork_of

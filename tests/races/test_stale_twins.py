@@ -4,21 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from tests.races.twins import BUILDS, LOSSES, begun
 
+from outlast.core.operation import OperationState
+from outlast.store.entries import TakeTurn
 from outlast.store.posting import CancelReply, Delivered
 from outlast.store.reconciling import OpenItem, OpenRequest, Postponement
-from outlast.store.records import (
-    Claimed,
-    Evidence,
-    SessionRenewal,
-    Settled,
-    Submitted,
-    TakeTurn,
-)
+from outlast.store.records import Claimed, Evidence, SessionRenewal, Settled, Submitted
 from outlast.store.rows import Publication
 from outlast.store.scheduling import Fired, PutSchedule, SchedulePut, ScheduleSet
 from outlast.testing.checkers import check_all
@@ -336,15 +331,14 @@ async def _a_request_of_a_lease_that_is_lost(scene: Scene) -> None:
     ) == [None]
 
 
-@stale("note")
-async def _a_contradiction_of_an_attempt_that_was_followed_by_another(scene: Scene) -> None:
-    """It is kept, and that is all."""
+async def _kept_and_no_more(scene: Scene, state: OperationState, says: Literal["happened", "over"]) -> None:
+    """Demand that what a first attempt says changes nothing of an operation whose second one ended so."""
     claimed = await scene.running()
     intent = scene.intent()
     await scene.write(claimed, intent)
     await scene.write(claimed, await scene.outcome(claimed, intent.key, "planned"))
     await scene.write(claimed, replace(intent, attempt=1, turn=2))
-    await scene.write(claimed, await scene.outcome(claimed, intent.key, "failed"))
+    await scene.write(claimed, await scene.outcome(claimed, intent.key, state))
     late = Evidence(
         tenant=claimed.tenant,
         task=claimed.task,
@@ -352,11 +346,23 @@ async def _a_contradiction_of_an_attempt_that_was_followed_by_another(scene: Sce
         attempt=1,
         source="late",
         data="{}",
-        says="happened",
+        says=says,
     )
     before = await scene.store.dump()
     await scene.store.note([late], now=scene.now)
     assert set(changed(before, await scene.store.dump())) == {"evidence"}
+
+
+@stale("note")
+async def _a_contradiction_of_an_attempt_that_was_followed_by_another(scene: Scene) -> None:
+    """It is kept, and that is all."""
+    await _kept_and_no_more(scene, "failed", "happened")
+
+
+@stale("note")
+async def _that_a_sender_is_gone_of_an_attempt_that_was_followed_by_another(scene: Scene) -> None:
+    """It says nothing of whoever made the last one."""
+    await _kept_and_no_more(scene, "unknown", "over")
 
 
 # ── facts from outside ───────────────────────────────────────────────────────────────────────────

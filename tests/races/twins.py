@@ -13,12 +13,11 @@ from dataclasses import replace
 from typing import Any
 
 from outlast.store.contract import Store
-from outlast.store.records import (
+from outlast.store.entries import (
     AdoptIssued,
     AppendEvents,
     AskApproval,
     AttachSession,
-    Claimed,
     CommitIntent,
     EndAttempt,
     Entry,
@@ -28,6 +27,7 @@ from outlast.store.records import (
     RecordOutcome,
     TakeTurn,
 )
+from outlast.store.records import Claimed
 from outlast.testing.store_suite.forking import forked
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene
 

@@ -125,11 +125,9 @@ class TestIdempotency:
         )
         assert answer.json()["code"] == "invalid_key"
 
-    async def test_a_twin_that_is_still_open_is_busy(
-        self, desk: Desk, store_kind: str, database_url: str
-    ) -> None:
-        if store_kind != "postgres":
-            pytest.skip("SQLite has one writer: a twin is never open elsewhere")
+    # SQLite has one writer: a twin is never open elsewhere.
+    @pytest.mark.parametrize("store_kind", ["postgres"], indirect=True)
+    async def test_a_twin_that_is_still_open_is_busy(self, desk: Desk, database_url: str) -> None:
         connection = await asyncpg.connect(database_url)
         try:
             async with connection.transaction():

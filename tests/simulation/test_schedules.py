@@ -16,7 +16,7 @@ import pytest
 
 from outlast.core.transitions import MACHINES
 from outlast.engine import effects, settling
-from outlast.store.records import TaskWrites
+from outlast.store.entries import TaskWrites
 from outlast.store.sqlite import flush, sweep
 from outlast.store.sqlite.heads import Head
 from outlast.store.sqlite.transaction import Transaction

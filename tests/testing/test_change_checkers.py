@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.testing.exhibits import Broken, Exhibit, into, seen_by, shown, staged
 
-from outlast.store.records import NewEvent
+from outlast.store.entries import NewEvent
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene
 
 

@@ -17,9 +17,7 @@ import contextlib
 import functools
 import json
 import re
-import shutil
 import signal
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,7 +32,7 @@ from outlast.app import Outlast
 from outlast.drills.database import database
 from outlast.drills.demo_app import AMOUNT, LEASE_S, LIMIT, DemoEffect, build
 from outlast.drills.fleet import Fleet, FleetError
-from outlast.drills.running import problems
+from outlast.drills.running import folder_of, problems, unplayable
 from outlast.drills.stage import Seen, Stage, environ_of
 from outlast.drills.windows import WINDOWS, Window
 from outlast.errors import OutlastError
@@ -81,23 +79,18 @@ async def run_demo(
     played. Raises ConfigurationError and StoreUnavailable for a database that cannot be used. Leaves no
     process behind, however it ends, and no file unless a window failed.
     """
-    folder = Path(tempfile.mkdtemp(prefix="outlast-demo-"))
-    keep = False
-    try:
-        results = await _play(postgres, folder, Console(quiet=True) if json else console, windows)
+    with folder_of("demo") as folder:
+        try:
+            results = await _play(postgres, folder.path, Console(quiet=True) if json else console, windows)
+        except (RecorderError, ServerError) as error:
+            return unplayable("demo", error)
         passed = all(result.passed for result in results)
-        keep = not passed
+        folder.keep = not passed
         if json:
             _print_json(results, passed, console)
         else:
-            _conclude(results, passed, folder, console)
+            _conclude(results, passed, folder.path, console)
         return 0 if passed else 1
-    except (RecorderError, ServerError) as error:
-        Console(stderr=True).print(f"the demo cannot be played here: {error}", markup=False)
-        return 1
-    finally:
-        if not keep:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 async def _play(

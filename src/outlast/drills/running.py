@@ -12,7 +12,9 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
@@ -28,7 +30,19 @@ from outlast.errors import ConfigurationError, OutlastError
 from outlast.testing.recorder import RecorderError
 from outlast.testing.servers import ServerError
 
-__all__ = ["FAULTS_OF_PLAY", "broken", "counts", "end_with_sigterm", "listed", "play_all", "problems", "run"]
+__all__ = [
+    "FAULTS_OF_PLAY",
+    "Folder",
+    "broken",
+    "counts",
+    "end_with_sigterm",
+    "folder_of",
+    "listed",
+    "play_all",
+    "problems",
+    "run",
+    "unplayable",
+]
 
 FAULTS_OF_PLAY: Final = (OutlastError, FleetError, RecorderError, TimeoutError, OSError)
 """What a cell that is played may raise, and is red by."""
@@ -62,6 +76,31 @@ def broken(error: BaseException) -> Check:
     # The rest may be a whole log.
     said = str(error).partition("\n")[0]
     return Check(what="the cell", expected="played to its end", seen=f"{type(error).__name__}: {said}")
+
+
+@dataclass(slots=True)
+class Folder:
+    """Where a drill writes. keep: whether what is there is still there after it."""
+
+    path: Path
+    keep: bool = False
+
+
+@contextmanager
+def folder_of(name: str) -> Iterator[Folder]:
+    """Make a folder for a drill, which is gone after it unless it is to be kept."""
+    folder = Folder(Path(tempfile.mkdtemp(prefix=f"outlast-{name}-")))
+    try:
+        yield folder
+    finally:
+        if not folder.keep:
+            shutil.rmtree(folder.path, ignore_errors=True)
+
+
+def unplayable(name: str, error: Exception) -> int:
+    """Say on the standard error stream that a drill cannot be played here; answer the exit code."""
+    Console(stderr=True).print(f"the {name} cannot be played here: {error}", markup=False)
+    return 1
 
 
 def end_with_sigterm() -> None:
@@ -131,26 +170,21 @@ async def run(
     if not cells:
         raise ConfigurationError(f"no cell fits {', '.join(only)}; {known}")
     seed = random.SystemRandom().randrange(1_000_000) if seed is None else seed
-    folder = Path(tempfile.mkdtemp(prefix="outlast-drill-"))
-    keep = False
     started = time.monotonic()
-    try:
-        shown = Console(quiet=True) if json else console
+    shown = Console(quiet=True) if json else console
+    with folder_of("drill") as folder:
         shown.print(f"{len(cells) + beside} cells, seed {seed}", style="dim", markup=False)
-        judged = await play(cells, postgres, seed, folder, shown)
-        keep = not all(each.ok for each in judged)
+        try:
+            judged = await play(cells, postgres, seed, folder.path, shown)
+        except (RecorderError, ServerError) as error:
+            return unplayable("drill", error)
+        folder.keep = not all(each.ok for each in judged)
         if json:
             _print_json(judged, seed, console)
         else:
             console.print(show(judged))
-            _conclude(judged, judge, time.monotonic() - started, folder, console)
-        return 1 if keep else 0
-    except (RecorderError, ServerError) as error:
-        Console(stderr=True).print(f"the drill cannot be played here: {error}", markup=False)
-        return 1
-    finally:
-        if not keep:
-            shutil.rmtree(folder, ignore_errors=True)
+            _conclude(judged, judge, time.monotonic() - started, folder.path, console)
+        return 1 if folder.keep else 0
 
 
 def counts(judged: Judged[C], more: str = "") -> Text:

@@ -60,13 +60,9 @@ from outlast.errors import (
     Unsettled,
 )
 from outlast.store.contract import Store
+from outlast.store.entries import RecordOperation
 from outlast.store.posting import Signal
-from outlast.store.records import (
-    Claimed,
-    RecordOperation,
-    Submission,
-    TaskRef,
-)
+from outlast.store.records import Claimed, Submission, TaskRef
 from outlast.store.rows import OperationFilter, TaskRow
 
 AGENT: Final = "outlast.ledger"

@@ -47,7 +47,7 @@ from outlast.engine.signature import Signature
 from outlast.engine.wording import event, text_of
 from outlast.errors import ApprovalDenied, ApprovalExpired, InvalidRequest
 from outlast.store.approving import ApprovalRow, Rules
-from outlast.store.records import AskApproval, Consent, ExpireApproval, RecordOperation
+from outlast.store.entries import AskApproval, Consent, ExpireApproval, RecordOperation
 
 UNASKED_S = (1.0, 2.0, 5.0, 15.0, 60.0)
 """How often policy that could not be asked is asked again."""

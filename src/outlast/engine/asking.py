@@ -38,7 +38,7 @@ from outlast.engine.steps import known, recorded
 from outlast.engine.wording import event, failure
 from outlast.errors import ApprovalDenied, ApprovalExpired, InvalidRequest, ValueTooLarge
 from outlast.store.approving import ApprovalRow
-from outlast.store.records import AskApproval, ExpireApproval, RecordOperation
+from outlast.store.entries import AskApproval, ExpireApproval, RecordOperation
 
 NAME = "ask"
 

@@ -44,17 +44,9 @@ from outlast.engine.waits import Waiting, on_disk, until
 from outlast.engine.wording import MAX_ERROR_TEXT, event, failure
 from outlast.errors import ChildCancelled, ChildFailed, InvalidKey, InvalidRequest
 from outlast.store.contract import BatchRejected, Store
+from outlast.store.entries import RecordOperation
 from outlast.store.posting import Cancel
-from outlast.store.records import (
-    ANY_VERSION,
-    InboxRow,
-    OperationRow,
-    Parent,
-    RecordOperation,
-    Submission,
-    Submitted,
-    TaskRef,
-)
+from outlast.store.records import ANY_VERSION, InboxRow, OperationRow, Parent, Submission, Submitted, TaskRef
 from outlast.store.rows import EndRow, TaskRow
 
 T = TypeVar("T")

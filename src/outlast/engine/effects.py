@@ -50,7 +50,8 @@ from outlast.errors import (
     LeaseLost,
 )
 from outlast.store.contract import BatchRejected
-from outlast.store.records import CommitIntent, Consent, OperationRow
+from outlast.store.entries import CommitIntent, Consent
+from outlast.store.records import OperationRow
 from outlast.tools.call import ToolCall
 from outlast.tools.classify import of_resend, outcome_of_exception
 from outlast.tools.passing import Pass, WayOut
@@ -378,6 +379,7 @@ async def _body(run: Run, operation: Operation, approval: int | None, since: flo
         return _classified(error, tool_call, changes=changes)
     finally:
         run.cuts.pop(operation.key, None)
+        operation.may_run_on = tool_call.may_run_on
         if tool_call.usage:
             operation.usage += tool_call.usage
             run.spending.spend(tool_call.usage)

@@ -70,8 +70,9 @@ def gather(
 ) -> Known:
     """Gather what is known.
 
-    place: None of an operation that has just lost its worker and had no place yet. evidence: all of it,
-    oldest first. may_send: the retry policy allows another attempt, and somebody is there to make it.
+    place: None where somebody has just settled it. evidence: all of it, oldest first, read before the place:
+    so that what is said in between shows in the place, and again when the operation is put back. may_send:
+    the retry policy allows another attempt, and somebody is there to make it.
     """
     notes = [
         passages.Noted(attempt=row.attempt, data=values.decode(row.data))
@@ -95,11 +96,8 @@ def gather(
             visible_within_us=tool.visible_within_us,
             can_find=tool.find is not None,
             # A gateway checks attempt, epoch and deadline as it sends. Whoever asks here has ended the
-            # attempt, and absence counts only after its deadline. A worker that was given up and lives says
-            # itself that its attempt is over.
-            sender_gone=tool.gateway
-            or (place is not None and place.sender_gone)
-            or any(row.says == "over" and row.attempt == sent.attempt for row in evidence),
+            # attempt, and absence counts only after its deadline.
+            sender_gone=tool.gateway or (place is not None and place.sender_gone),
             may_send=may_send,
             unusable=0 if place is None else place.unusable,
             late=late,

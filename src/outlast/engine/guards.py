@@ -21,8 +21,8 @@ from outlast.engine.operation import HeldBack, Operation
 from outlast.engine.run import Run
 from outlast.engine.wording import event, failure, text_of
 from outlast.errors import ToolRejected
+from outlast.store.entries import RecordOperation
 from outlast.store.reconciling import KeyHolder
-from outlast.store.records import RecordOperation
 from outlast.store.rows import OperationFilter
 
 KEY_HELD_S = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)

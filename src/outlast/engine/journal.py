@@ -37,7 +37,7 @@ from outlast import clock, probes, telemetry
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import LeaseLost, StoreUnavailable
 from outlast.store.contract import BatchRejected, Store
-from outlast.store.records import (
+from outlast.store.entries import (
     AppendEvents,
     Batch,
     CommitIntent,

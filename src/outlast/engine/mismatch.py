@@ -24,7 +24,8 @@ import orjson
 from outlast.core import values
 from outlast.engine.wording import event
 from outlast.store.contract import Store
-from outlast.store.records import NewEvent, OperationRow, TaskRef
+from outlast.store.entries import NewEvent
+from outlast.store.records import OperationRow, TaskRef
 from outlast.store.rows import EventCursor, EventRow
 
 PAUSES_S: Final = (30.0, 60.0, 120.0, 240.0, 480.0, 600.0)

@@ -10,7 +10,8 @@ from outlast.core.budget import NOTHING, Usage
 from outlast.core.operation import OperationKind
 from outlast.engine.registry import ToolSpec
 from outlast.engine.series import Series
-from outlast.store.records import BusinessKey, OperationRow
+from outlast.store.entries import BusinessKey
+from outlast.store.records import OperationRow
 
 
 @dataclass(slots=True)
@@ -22,7 +23,8 @@ class Operation:
     before. issued: such a call, not yet taken over. counted: it is among the operations that the budget has
     counted. usage: what its attempts have spent so far.
     earlier_open: an earlier attempt ended as unknown and nothing has said since whether it acted.
-    sender_gone: whoever made that attempt cannot send any more. resend: why an unknown may be sent again; put
+    sender_gone: whoever made that attempt cannot send any more. may_run_on: the last body was cut short in a
+    send by its own means, which a thread may go on with. resend: why an unknown may be sent again; put
     on record together with the next intent, never before it. held: times in a row that the call was held
     back. plain: the arguments as JSON values, as they will be sent; an approver may have changed them, while
     ``request`` stays what the agent asked for. target: what the call is about, where the tool says so. ruled:
@@ -47,6 +49,7 @@ class Operation:
     business: BusinessKey | None
     earlier_open: bool = False
     sender_gone: bool = False
+    may_run_on: bool = False
     resend: str | None = None
     held: int = 0
     plain: Any = None

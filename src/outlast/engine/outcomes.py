@@ -24,7 +24,8 @@ from outlast.engine.series import Series
 from outlast.engine.steps import recorded
 from outlast.engine.wording import event, failure
 from outlast.errors import InvalidRequest, ResultUnstorable, ToolFailed, ToolRejected
-from outlast.store.records import Evidence, RecordOutcome
+from outlast.store.entries import RecordOutcome
+from outlast.store.records import Evidence
 
 DECLINED = frozenset({"rejected", "invalid", "forbidden", "conflict"})
 """Kinds of failure in which the other side, or the tool, said no."""
@@ -83,8 +84,8 @@ async def record(run: Run, operation: Operation, outcome: Outcome, wait: tuple[s
         state=state,
         result=text,
         error=error,
-        # The body has returned, whatever came of it.
-        sender_gone=True,
+        # The body has returned, whatever came of it; a thread that it waited for may not have.
+        sender_gone=not operation.may_run_on,
         wait=wait,
         usage=values.encode(operation.usage.stored()) if operation.usage else None,
         events=(
@@ -177,12 +178,14 @@ def _late(run: Run, operation: Operation, entry: RecordOutcome) -> None:
     )
 
 
-def _says(entry: RecordOutcome) -> Literal["happened", "did_not_happen", "over"]:
-    """What an outcome that came late says of its attempt; at the least that its body has returned."""
+def _says(entry: RecordOutcome) -> Literal["happened", "did_not_happen", "over"] | None:
+    """What an outcome that came late says of its attempt; if no more, that it sends nothing any more."""
     if entry.state == "succeeded":
         return "happened"
     declined = entry.state == "failed" and values.decode(entry.error or "{}").get("code") == ToolRejected.code
-    return "did_not_happen" if declined else "over"
+    if declined:
+        return "did_not_happen"
+    return "over" if entry.sender_gone else None
 
 
 def _error_text(outcome: Failed, series: Series | None) -> str:

@@ -29,7 +29,7 @@ from outlast.engine.steps import known, recorded, under_way
 from outlast.engine.wording import event, failure
 from outlast.errors import LeaseLost, SessionTaken
 from outlast.store.contract import BatchRejected
-from outlast.store.records import AttachSession, RecordOperation
+from outlast.store.entries import AttachSession, RecordOperation
 
 NAME: Final = "attach"
 OUTSIDE: Final = "outside:"

@@ -35,7 +35,7 @@ from outlast.engine.run import Run, Unrecorded
 from outlast.engine.steps import known, recorded
 from outlast.engine.wording import event
 from outlast.errors import InvalidRequest
-from outlast.store.records import RecordOperation
+from outlast.store.entries import RecordOperation
 
 LOST: Final = "lost_race"
 """Code on the record of what was cut since another branch was first."""

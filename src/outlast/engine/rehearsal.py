@@ -40,7 +40,8 @@ from outlast.engine.settings import WorkerSettings
 from outlast.engine.waits import CALLBACK
 from outlast.engine.wording import text_of
 from outlast.errors import OutlastError
-from outlast.store.records import Claimed, Entry, Loaded, OperationRow, RecordOperation
+from outlast.store.entries import Entry, RecordOperation
+from outlast.store.records import Claimed, Loaded, OperationRow
 
 TIME_S: Final = 30.0
 """How long the code may take between its operations, in all."""

@@ -54,17 +54,9 @@ from outlast.errors import (
 )
 from outlast.store.approving import ApprovalRow
 from outlast.store.contract import BatchRejected, Store
+from outlast.store.entries import AppendEvents, EndAttempt, Entry
 from outlast.store.posting import News
-from outlast.store.records import (
-    AppendEvents,
-    Claimed,
-    EndAttempt,
-    Entry,
-    Evidence,
-    Loaded,
-    OperationRow,
-    TaskRef,
-)
+from outlast.store.records import Claimed, Evidence, Loaded, OperationRow, TaskRef
 from outlast.tools.passing import Pass
 
 T = TypeVar("T")

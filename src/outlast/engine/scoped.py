@@ -15,7 +15,8 @@ from outlast.engine import mismatch
 from outlast.engine.registry import AgentSpec
 from outlast.engine.run import Host, Run, Wait
 from outlast.engine.wording import event
-from outlast.store.records import Claimed, EndAttempt, Loaded, NewEvent
+from outlast.store.entries import EndAttempt, NewEvent
+from outlast.store.records import Claimed, Loaded
 
 BRIEF_S: Final = 60.0
 """A pause that is over by itself within this is waited for."""

@@ -29,15 +29,8 @@ from outlast.engine.operation import Operation
 from outlast.engine.run import Outpaced, Run, Wait
 from outlast.engine.wording import event, failure
 from outlast.errors import ToolFailed
+from outlast.store.entries import AdoptIssued, NewEvent, Note, RecordOperation, RecordOutcome, TakeTurn
 from outlast.store.reconciling import OpenState, Postponement
-from outlast.store.records import (
-    AdoptIssued,
-    NewEvent,
-    Note,
-    RecordOperation,
-    RecordOutcome,
-    TakeTurn,
-)
 from outlast.store.rows import OperationFilter
 from outlast.tools.call import ToolCall
 
@@ -80,7 +73,7 @@ async def settle(run: Run, operation: Operation, *, pause_us: int | None) -> Suc
         if place is not None and place.ask_at is None:
             return WAIT
         await _take_turn(run, operation)
-        known = await _known(run, operation, place, may_send=pause_us is not None)
+        known = await _known(run, operation, may_send=pause_us is not None)
         operation.sender_gone = known.facts.sender_gone
         # A resend begins after the pause, and has to end inside the window all the same.
         decided = plan(known.facts, run.host.session.database_now() + (pause_us or 0))
@@ -122,10 +115,12 @@ async def _place(run: Run, operation: Operation) -> OpenState | None:
     return place
 
 
-async def _known(run: Run, operation: Operation, place: OpenState | None, *, may_send: bool) -> facts.Known:
-    """Gather what decides, once the turn is taken: what comes later shows when it is put back."""
+async def _known(run: Run, operation: Operation, *, may_send: bool) -> facts.Known:
+    """Gather what decides, once the turn is taken: what comes later shows when it is put back. Raises
+    Outpaced."""
     store = run.host.store
     evidence = await run.host.insist(lambda: store.read_evidence(run.tenant, run.task, operation.key))
+    place = await _place(run, operation)
     return facts.gather(operation.tool, operation, place, evidence, may_send=may_send)
 
 
@@ -281,7 +276,7 @@ async def leave_to_a_person(run: Run, operation: Operation, why: str) -> None:
     """
     operation.resend = None
     await _take_turn(run, operation)
-    known = await _known(run, operation, None, may_send=False)
+    known = await _known(run, operation, may_send=False)
     heard = known.facts.late in ("happened", "did_not_happen")
     await put_back(
         run, operation, Plan(action="person", why=why), seen=0 if heard else known.seen, unusable=False

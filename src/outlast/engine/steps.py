@@ -42,7 +42,8 @@ from outlast.errors import (
     StepFailed,
     ToolFailed,
 )
-from outlast.store.records import NewEvent, OperationRow, RecordOperation
+from outlast.store.entries import NewEvent, RecordOperation
+from outlast.store.records import OperationRow
 
 MARK = "__outlast_step__"
 """Attribute of a function that declares how it runs as a step."""

@@ -48,7 +48,8 @@ from outlast.engine.run import Outpaced, Run
 from outlast.engine.series import Series
 from outlast.engine.settling import LeftToAPerson
 from outlast.errors import DeadlineExceeded, InvalidRequest, OperationError
-from outlast.store.records import EndAttempt, OperationRow, RecordOperation
+from outlast.store.entries import EndAttempt, RecordOperation
+from outlast.store.records import OperationRow
 from outlast.store.rows import EventCursor, EventRow, OperationFilter
 
 NAME: Final = "undo"

@@ -39,7 +39,8 @@ from outlast.engine.steps import known, recorded, under_way
 from outlast.engine.wording import event, failure
 from outlast.errors import LeaseLost, WaitTimeout
 from outlast.store.contract import BatchRejected
-from outlast.store.records import AppendEvents, Entry, InboxRow, OperationRow, RecordOperation
+from outlast.store.entries import AppendEvents, Entry, RecordOperation
+from outlast.store.records import InboxRow, OperationRow
 
 CALLBACK = "callback:"
 """What the names of callbacks' signals begin with."""

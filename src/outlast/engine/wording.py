@@ -7,7 +7,7 @@ from typing import Any, Final
 import orjson
 
 from outlast.core import values
-from outlast.store.records import NewEvent
+from outlast.store.entries import NewEvent
 
 MAX_ERROR_TEXT: Final = 4_000
 """Characters that are kept of a text that is not ours."""

@@ -34,6 +34,7 @@ from outlast.store.changing import (
     Retry,
     VersionRow,
 )
+from outlast.store.entries import Batch, Flushed
 from outlast.store.passing import Passage
 from outlast.store.posting import (
     Cancel,
@@ -56,12 +57,10 @@ from outlast.store.reconciling import (
     UnknownCount,
 )
 from outlast.store.records import (
-    Batch,
     Claimed,
     ClaimReply,
     ClaimRequest,
     Evidence,
-    Flushed,
     Held,
     InboxRow,
     Loaded,
@@ -229,7 +228,7 @@ class Store(Protocol):
 
     async def note(self, evidence: Sequence[Evidence], *, now: int | None = None) -> None:
         """Append evidence; needs no lease. Changes no state, but for a settlement that it contradicts, which
-        is reopened."""
+        is reopened. What it says of the last attempt shows in the reconciliation queue; see ``Evidence``."""
         ...
 
     async def admit(self, notes: Sequence[Evidence], *, now: int | None = None) -> list[Passage | None]:

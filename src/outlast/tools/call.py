@@ -15,6 +15,7 @@ Not covered. A process that is frozen between the guard and the bytes.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from decimal import Decimal
@@ -59,8 +60,8 @@ class ToolCall:
     """
 
     __slots__ = (
-        "_began", "_client", "_guard", "_http", "_open", "_usage", "_way_out", "attempt", "deadline", "epoch",
-        "idempotency_key", "query", "task", "tenant", "traceparent",
+        "_began", "_client", "_cut", "_guard", "_http", "_open", "_usage", "_way_out", "attempt", "deadline",
+        "epoch", "idempotency_key", "query", "task", "tenant", "traceparent",
     )  # fmt: skip
 
     def __init__(
@@ -91,6 +92,7 @@ class ToolCall:
         self._guard = guard
         self._http: HttpCall | None = None
         self._began = False
+        self._cut = False
         self._usage = NOTHING
         # Sends that went out and are not known to have done nothing.
         self._open: set[object] = set()
@@ -104,6 +106,11 @@ class ToolCall:
     def began(self) -> bool:
         """Answer whether anything may have left for the outside in this attempt."""
         return self._began
+
+    @property
+    def may_run_on(self) -> bool:
+        """Answer whether a send by other means than ``http`` was cut short; a thread would go on with it."""
+        return self._cut
 
     @property
     def usage(self) -> Usage:
@@ -198,6 +205,10 @@ class ToolCall:
         """Note that a send is known to have done nothing."""
         self._open.discard(token)
 
+    def mark_cut(self) -> None:
+        """Note that a send by other means was cut short, and may go on behind its back."""
+        self._cut = True
+
     def others_open(self) -> bool:
         """Answer whether a send of this call may have acted."""
         return bool(self._open)
@@ -221,6 +232,8 @@ class _Sending(AbstractAsyncContextManager[None]):
             return
         call = self._call
         call.mark_undone(self)
+        if isinstance(error, asyncio.CancelledError):
+            call.mark_cut()
         if isinstance(
             outcome_of_exception(in_block(error, call.others_open), began=True, changes=True), Unknown
         ):

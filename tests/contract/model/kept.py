@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outlast.store.approving import Rule
-from outlast.store.records import AskApproval, Flushed, Submission
+from outlast.store.entries import AskApproval, Flushed
+from outlast.store.records import Submission
 
 FINAL = ("succeeded", "failed", "cancelled")
 CALLS = ("tool", "model", "compensation")
@@ -19,7 +20,8 @@ Name = tuple[str, str]
 
 @dataclass
 class Operation:
-    """One durable thing. open: it is in the reconciliation queue; resend: to be sent again."""
+    """One durable thing. open: it is in the reconciliation queue; resend: to be sent again; gone: its outcome
+    said that whoever sent it cannot send any more."""
 
     kind: str
     position: int
@@ -31,6 +33,7 @@ class Operation:
     settled_by: str | None = None
     open: bool = False
     resend: bool = False
+    gone: bool = False
 
     @property
     def fresh(self) -> bool:
@@ -99,6 +102,8 @@ class Task:
     inbox: dict[int, Row] = field(default_factory=dict)
     attempts: list[tuple[int, str]] = field(default_factory=list)
     lease: Lease | None = None
+    # Attempts at operations, by key and number, that said to send nothing any more.
+    over: set[tuple[str, int]] = field(default_factory=set)
 
     @property
     def live(self) -> bool:
@@ -196,7 +201,10 @@ class Kept:
                 task.children, task.events,
             )  # fmt: skip
             for key, one in task.operations.items():
-                found["operations"][*name, key] = (one.state, one.attempt, one.turn, one.open, one.resend)
+                gone = one.open and (one.gone or (key, one.attempt) in task.over)
+                found["operations"][*name, key] = (
+                    one.state, one.attempt, one.turn, (one.resend, gone) if one.open else None,
+                )  # fmt: skip
             for (key, number), question in task.questions.items():
                 found["questions"][*name, key, number] = (question.state, question.votes, question.spent)
             for number, row in task.inbox.items():
@@ -212,7 +220,10 @@ def seen_in(dump: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     events: dict[Name, list[str]] = {}
     for row in sorted(dump["events"], key=lambda one: int(one["number"])):
         events.setdefault((row["tenant"], row["task"]), []).append(row["kind"])
-    open_ = {(row["tenant"], row["task"], row["key"]): bool(row["resend"]) for row in dump["unsettled"]}
+    open_ = {
+        (row["tenant"], row["task"], row["key"]): (bool(row["resend"]), bool(row["sender_gone"]))
+        for row in dump["unsettled"]
+    }
     found: dict[str, Any] = {"tasks": {}, "operations": {}, "questions": {}, "inbox": {}, "leases": {}}
     for row in dump["tasks"]:
         name = (row["tenant"], row["id"])
@@ -226,8 +237,7 @@ def seen_in(dump: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
             row["state"],
             row["attempt"],
             row["turn"],
-            of in open_,
-            open_.get(of, False),
+            open_.get(of),
         )
     for row in dump["approvals"]:
         question = (row["tenant"], row["task"], row["key"], row["number"])

@@ -24,7 +24,8 @@ from tests.contract.programs import comparable
 from tests.stores import MEMORY, new_store
 
 from outlast.store.contract import Store
-from outlast.store.records import AdoptIssued, AppendEvents, AttachSession, Claimed, EndAttempt, Entry
+from outlast.store.entries import AdoptIssued, AppendEvents, AttachSession, EndAttempt, Entry
+from outlast.store.records import Claimed
 
 WEIGHTS = {
     "submit": 4, "spawn": 3, "claim": 7, "flush": 24, "settle": 4, "contradict": 1, "sweep": 3, "renew": 2,

@@ -36,6 +36,7 @@ class Reaching(Kept):
         operation.state, operation.turn, operation.settled_by = state, operation.turn + 1, one.by
         operation.open = state == "unknown"
         operation.resend = operation.open and task.live
+        operation.gone = operation.gone and operation.open
         if one.by.startswith("person:"):
             for (key, _), question in task.questions.items():
                 if key == one.key and question.state in ("used", "rejected", "expired"):
@@ -49,8 +50,10 @@ class Reaching(Kept):
         """Believe evidence that contradicts a settlement, and send nothing again that it tells of."""
         for one in evidence:
             task = self.tasks.get((one.tenant, one.task))
+            if task is not None and one.says == "over":
+                task.over.add((one.key, one.attempt))
             operation = task.operations.get(one.key) if task else None
-            if task is None or operation is None or one.says is None:
+            if task is None or operation is None or one.says in (None, "over"):
                 continue
             contradicts = operation.attempt == one.attempt and (
                 (operation.state == "failed" and one.says == "happened")
@@ -64,7 +67,7 @@ class Reaching(Kept):
                 operation.state, operation.open = "unknown", True
                 if task.live:
                     task.say("operation.contradicted")
-            elif operation.resend and one.says != "over":
+            elif operation.resend:
                 operation.turn, operation.resend = operation.turn + 1, False
 
     # -- facts and people ----------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.contract.model.kept import FINAL, FOREVER, WAITS, Kept, Name, Operation, Question, Task
 
-from outlast.store.records import (
+from outlast.store.entries import (
     AppendEvents,
     AskApproval,
     Batch,
@@ -152,6 +152,8 @@ class Writing(Kept):
         operation.resend = operation.resend and operation.open
         if isinstance(entry, RecordOutcome):
             operation.settled_by = entry.settled_by
+            operation.gone = operation.gone or entry.sender_gone
+        operation.gone = operation.gone and operation.open
         return True
 
     def _ask(self, task: Task, entry: AskApproval, now: int) -> list[str] | None:

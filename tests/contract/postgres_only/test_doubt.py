@@ -10,8 +10,9 @@ from tests import warm
 from tests.contract.postgres_only.conftest import Wire, end_backends, until, until_blocked
 
 from outlast.errors import StoreUnavailable
+from outlast.store.entries import Note
 from outlast.store.postgres import PostgresStore, adapter
-from outlast.store.records import Note, TaskRef
+from outlast.store.records import TaskRef
 from outlast.testing.store_suite.scene import Scene
 
 

@@ -14,14 +14,9 @@ from tests.contract.postgres_only.conftest import until_blocked
 
 from outlast.errors import Busy, StoreUnavailable
 from outlast.store.contract import BatchRejected
+from outlast.store.entries import Batch
 from outlast.store.postgres import PostgresStore, failures
-from outlast.store.records import (
-    Batch,
-    Evidence,
-    Serves,
-    SessionRenewal,
-    TaskRef,
-)
+from outlast.store.records import Evidence, Serves, SessionRenewal, TaskRef
 from outlast.testing.store_suite.scene import SECOND, Scene
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from outlast.core.transitions import APPROVAL
 from outlast.store.contract import BatchRejected
-from outlast.store.records import Consent
+from outlast.store.entries import Consent
 from outlast.testing.store_suite.scene import HOUR, Scene
 
 

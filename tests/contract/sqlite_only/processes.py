@@ -13,19 +13,16 @@ from collections.abc import Awaitable, Callable
 
 from outlast import clock
 from outlast.core import ids
-from outlast.store.records import (
+from outlast.store.entries import (
     Batch,
-    ClaimRequest,
     CommitIntent,
     EndAttempt,
     NewEvent,
     RecordOperation,
     RecordOutcome,
-    Serves,
-    SessionRenewal,
-    Submission,
     TaskWrites,
 )
+from outlast.store.records import ClaimRequest, Serves, SessionRenewal, Submission
 from outlast.store.rows import Publication
 from outlast.store.sqlite import SqliteStore
 

@@ -10,7 +10,7 @@ import pytest
 from tests.contract.sqlite_only.test_groups import gathered
 
 from outlast.store.contract import BatchRejected
-from outlast.store.records import Batch, CommitIntent
+from outlast.store.entries import Batch, CommitIntent
 from outlast.store.sqlite import SqliteStore
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.effects import holder, lock, switch

@@ -8,7 +8,6 @@ import json as json_
 import random
 import shlex
 import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from rich.table import Table
 from rich.text import Text
 
-from outlast.drills.running import end_with_sigterm
+from outlast.drills.running import end_with_sigterm, folder_of, unplayable
 from outlast.drills.storm.agents import Theirs
 from outlast.drills.storm.campaign import WORKERS, Plan, Played, play
 from outlast.drills.storm.judge import JUDGES
@@ -74,28 +73,24 @@ async def run_drill(asked: Asked, *, report: Path | None, json: bool, console: C
     end_with_sigterm()
     shown = Console(quiet=True) if json else console
     played: list[Played] = []
-    folder, keep = Path(tempfile.mkdtemp(prefix="outlast-storm-")), False
-    try:
-        with _bar(shown) as progress:
-            while not played or (_left(asked, played) and not keep):
-                place = folder / str(len(played) + 1)
-                place.mkdir()
-                bar = progress.add_task("", total=1.0, name=f"campaign {len(played) + 1}")
-                played.append(await play(_next(asked, played), place, partial(_advance, progress, bar)))
-                progress.remove_task(bar)
-                keep = bool(played[-1].verdict.violations)
-                if not keep:
-                    shutil.rmtree(place, ignore_errors=True)
-        _tell(asked, played, folder if keep else None, json, console)
+    with folder_of("storm") as folder:
+        try:
+            with _bar(shown) as progress:
+                while not played or (_left(asked, played) and not folder.keep):
+                    place = folder.path / str(len(played) + 1)
+                    place.mkdir()
+                    bar = progress.add_task("", total=1.0, name=f"campaign {len(played) + 1}")
+                    played.append(await play(_next(asked, played), place, partial(_advance, progress, bar)))
+                    progress.remove_task(bar)
+                    folder.keep = bool(played[-1].verdict.violations)
+                    if not folder.keep:
+                        shutil.rmtree(place, ignore_errors=True)
+        except (RecorderError, ServerError) as error:
+            return unplayable("storm", error)
+        _tell(asked, played, folder.path if folder.keep else None, json, console)
         if report is not None:
             await asyncio.to_thread(report.write_text, markdown(as_json(asked, played)))
-        return 1 if keep else 0
-    except (RecorderError, ServerError) as error:
-        Console(stderr=True).print(f"the storm cannot be played here: {error}", markup=False)
-        return 1
-    finally:
-        if not keep:
-            shutil.rmtree(folder, ignore_errors=True)
+        return 1 if folder.keep else 0
 
 
 def _bar(console: Console) -> Progress:

@@ -97,8 +97,9 @@ class Settler:
         tool = self._host.registry.tools[operation.name]
         store = self._host.store
         evidence = await store.read_evidence(operation.tenant, operation.task, operation.key)
+        place = await store.read_open(operation.tenant, operation.task, operation.key)
         known = facts.gather(
-            tool, operation, item, evidence, may_send=may_send(operation, task_ended=item.task_ended)
+            tool, operation, place, evidence, may_send=may_send(operation, task_ended=item.task_ended)
         )
         decided = plan(known.facts, self._now())
         if decided.action != "ask":

@@ -29,6 +29,7 @@ from outlast import clock
 from outlast.errors import StoreUnavailable
 from outlast.store import statements
 from outlast.store.approving import ApprovalRow
+from outlast.store.entries import Batch, Flushed
 from outlast.store.passing import PASSED_BOUND, Passage
 from outlast.store.postgres import batches, connections, schema
 from outlast.store.postgres.changing import Changing
@@ -39,12 +40,10 @@ from outlast.store.postgres.submitting import Submitting
 from outlast.store.postgres.views import operation_of, passage_of
 from outlast.store.reconciling import OpenItem, OpenRequest, Pause, Postponement
 from outlast.store.records import (
-    Batch,
     Claimed,
     ClaimReply,
     ClaimRequest,
     Evidence,
-    Flushed,
     Held,
     InboxRow,
     Loaded,

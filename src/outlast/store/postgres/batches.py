@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from outlast.store.records import (
+from outlast.store.entries import (
     AdoptIssued,
     AppendEvents,
     AskApproval,

@@ -35,6 +35,7 @@ from outlast.store.changing import (
     Retry,
     VersionRow,
 )
+from outlast.store.entries import Batch, Flushed
 from outlast.store.passing import Passage
 from outlast.store.posting import (
     Cancel,
@@ -57,12 +58,10 @@ from outlast.store.reconciling import (
     UnknownCount,
 )
 from outlast.store.records import (
-    Batch,
     Claimed,
     ClaimReply,
     ClaimRequest,
     Evidence,
-    Flushed,
     Held,
     InboxRow,
     Loaded,

@@ -13,7 +13,7 @@ import orjson
 
 from outlast.core.operation import OperationState
 from outlast.store.approving import ApprovalFilter, ApprovalRow, Decided, Decision, VoteRow
-from outlast.store.records import AskApproval, CommitIntent, Consent, ExpireApproval
+from outlast.store.entries import AskApproval, CommitIntent, Consent, ExpireApproval
 from outlast.store.sqlite import switches
 from outlast.store.sqlite.heads import Head, json_text
 from outlast.store.sqlite.transaction import Row, Transaction

@@ -12,7 +12,7 @@ import orjson
 
 from outlast.core.transitions import OPERATION, TASK
 from outlast.store.contract import BatchRejected
-from outlast.store.records import (
+from outlast.store.entries import (
     AdoptIssued,
     AppendEvents,
     AskApproval,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from outlast.core.transitions import OPERATION
 from outlast.store.changing import Fork, Forked
 from outlast.store.contract import BatchRejected
-from outlast.store.records import AdoptIssued
+from outlast.store.entries import AdoptIssued
 from outlast.store.sqlite import switches
 from outlast.store.sqlite.heads import Head, json_text
 from outlast.store.sqlite.transaction import Row, Transaction

@@ -6,7 +6,7 @@ keys and decisions only by calls that name one.
 
 from __future__ import annotations
 
-from outlast.store.records import CommitIntent
+from outlast.store.entries import CommitIntent
 from outlast.store.sqlite import approving, counts, keys, rules, switches
 from outlast.store.sqlite.heads import Head
 from outlast.store.sqlite.transaction import Transaction

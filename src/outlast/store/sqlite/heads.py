@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from outlast.core.transitions import TASK
-from outlast.store.records import NewEvent
+from outlast.store.entries import NewEvent
 from outlast.store.sqlite import keys
 from outlast.store.sqlite.transaction import Transaction
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from outlast.store.entries import BusinessKey
 from outlast.store.reconciling import KeyHolder
-from outlast.store.records import BusinessKey
 from outlast.store.sqlite.transaction import Transaction
 
 Operation = tuple[str, str, str]

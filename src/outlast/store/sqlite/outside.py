@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from outlast.store.changing import OutsideEvent, OutsidePosted, OutsideRow
+from outlast.store.entries import AttachSession
 from outlast.store.posting import Posted, Signal
-from outlast.store.records import AttachSession, TaskRef
+from outlast.store.records import TaskRef
 from outlast.store.sqlite import posting
 from outlast.store.sqlite.heads import Head
 from outlast.store.sqlite.transaction import Transaction

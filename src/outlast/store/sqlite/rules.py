@@ -4,7 +4,7 @@ compares with."""
 from __future__ import annotations
 
 from outlast.store.approving import Rule, Rules
-from outlast.store.records import Consent
+from outlast.store.entries import Consent
 from outlast.store.sqlite import switches
 from outlast.store.sqlite.heads import json_text
 from outlast.store.sqlite.transaction import Row, Transaction

@@ -122,7 +122,7 @@ def _compare(tx: Transaction, one: Evidence, at: int) -> None:
     if one.says == "over":
         if attempt == one.attempt:
             # Nothing is known of it now either, but its sender is gone: whoever asks may conclude more.
-            tx.run("ask_unless_resent", (at, *name))
+            tx.run("ask_without_sender", (at, *name))
     elif state == "unknown":
         if tx.run("ask_after_all", (at, *name)):
             # Whoever was to send it again under this turn does not.

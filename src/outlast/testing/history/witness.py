@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from outlast.store.contract import Store
-from outlast.store.records import Batch, Claimed, ClaimReply, ClaimRequest, Flushed, TaskWrites
+from outlast.store.entries import Batch, Flushed, TaskWrites
+from outlast.store.records import Claimed, ClaimReply, ClaimRequest
 from outlast.testing.history.writing import Writing
 
 __all__ = ["Witness"]

@@ -48,6 +48,7 @@ from outlast.store.changing import (
     VersionRow,
 )
 from outlast.store.contract import Store, Wakes
+from outlast.store.entries import Batch, Flushed
 from outlast.store.passing import Passage
 from outlast.store.posting import (
     Cancel,
@@ -70,12 +71,10 @@ from outlast.store.reconciling import (
     UnknownCount,
 )
 from outlast.store.records import (
-    Batch,
     Claimed,
     ClaimReply,
     ClaimRequest,
     Evidence,
-    Flushed,
     Held,
     InboxRow,
     Loaded,

@@ -258,19 +258,28 @@ class _Schedule:
 
     async def _rest(self) -> None:
         """Wait until those tasks have ended too that no client follows (children and forks, some of them made
-        late), and until the end of each child is told: a worker that stops leaves that to the next one."""
+        late), and until the end of each child is told: a worker that stops leaves that to the next one.
+
+        Where all have ended and what is posted stays for long, it is left to whoever judges."""
         query = TaskFilter(tenant=DEFAULT_TENANT, limit=1000)
+        stays: list[dict[str, Any]] | None = None
+        since = 0.0
         for _ in range(int(_MAX_SECONDS)):
             rows = await self.world.database.list_tasks(query)
             ended = all(row.state in TASK.final for row in rows) and not self.world.late
             family = any(row.parent is not None for row in rows)
-            if ended and not (family and await self._posted()):
+            posted = await self._posted() if ended and family else []
+            if ended and not posted:
+                return
+            if not ended or posted != stays:
+                stays, since = posted if ended else None, self.world.loop.time()
+            elif self.world.loop.time() - since > _QUIET_S:
                 return
             await asyncio.sleep(0.5)
 
-    async def _posted(self) -> bool:
-        """Whether something is posted and not delivered yet."""
-        return bool((await self.world.database.dump())["posts"])
+    async def _posted(self) -> list[dict[str, Any]]:
+        """Answer what is posted and not delivered yet."""
+        return (await self.world.database.dump())["posts"]
 
     async def _watch_quiet(self) -> None:
         """Let the workers run on with nothing to do, and look whether anything grows."""

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from outlast import clock
 from outlast.store.contract import Store
-from outlast.store.records import Batch, Flushed
+from outlast.store.entries import Batch, Flushed
 from outlast.store.sqlite import SqliteStore
 from outlast.testing.simulation.database import lend
 from outlast.testing.simulation.loop import Node, Order, SimulationLoop

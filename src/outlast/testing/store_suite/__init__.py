@@ -20,11 +20,18 @@ import pytest
 # Before the modules are imported: an assert that fails should say what it compared.
 pytest.register_assert_rewrite(*(f"{__name__}.{module.name}" for module in iter_modules(__path__)))
 
+from outlast.testing.store_suite.attending import (  # noqa: E402
+    TestReconcile,
+    TestSessions,
+)
+from outlast.testing.store_suite.calling import (  # noqa: E402
+    TestCommitIntent,
+    TestRecordOutcome,
+    TestTakeTurn,
+)
 from outlast.testing.store_suite.claiming import (  # noqa: E402
     TestClaim,
     TestLoad,
-    TestReconcile,
-    TestSessions,
 )
 from outlast.testing.store_suite.ending import (  # noqa: E402
     TestFinalEndings,
@@ -38,12 +45,9 @@ from outlast.testing.store_suite.guards import (  # noqa: E402
     TestTaskGuards,
 )
 from outlast.testing.store_suite.journaling import (  # noqa: E402
-    TestCommitIntent,
     TestEventsAndNotes,
     TestFence,
     TestRecordOperation,
-    TestRecordOutcome,
-    TestTakeTurn,
     TestWriters,
 )
 from outlast.testing.store_suite.publishing import (  # noqa: E402

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from outlast.store.approving import ApprovalFilter, ApprovalRow
-from outlast.store.records import Claimed, ExpireApproval, RecordOperation
+from outlast.store.entries import ExpireApproval, RecordOperation
+from outlast.store.records import Claimed
 from outlast.testing.store_suite.deciding import decided_as, nothing_decides
 from outlast.testing.store_suite.posting import session_of
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene, changed

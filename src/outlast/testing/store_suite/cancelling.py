@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from outlast.core.transitions import WAITING_REASONS
+from outlast.store.entries import TakeTurn
 from outlast.store.posting import Cancel, CancelReply
-from outlast.store.records import Claimed, TakeTurn
+from outlast.store.records import Claimed
 from outlast.testing.store_suite.effects import lock, refusal, switch
 from outlast.testing.store_suite.scene import HOUR, ROUND, SECOND, Scene, changed
 

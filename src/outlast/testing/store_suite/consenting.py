@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from outlast.store.approving import ApprovalRow, Rules
-from outlast.store.records import AskApproval, Claimed, CommitIntent, Consent, ExpireApproval
+from outlast.store.entries import AskApproval, CommitIntent, Consent, ExpireApproval
+from outlast.store.records import Claimed
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.effects import PROVIDER, lock, refusal, switch
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene, changed

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from outlast.store.approving import ApprovalRow, Decided, VoteRow
+from outlast.store.entries import ExpireApproval
 from outlast.store.posting import News
-from outlast.store.records import ExpireApproval
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.posting import head, session_of
 from outlast.testing.store_suite.scene import SECOND, Reopen, Scene, changed

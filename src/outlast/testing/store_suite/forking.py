@@ -10,16 +10,8 @@ import pytest
 
 from outlast.core import ids
 from outlast.store.changing import Fork, Forked
-from outlast.store.records import (
-    ANY_VERSION,
-    AdoptIssued,
-    BusinessKey,
-    Claimed,
-    Loaded,
-    OperationRow,
-    Submission,
-    Submitted,
-)
+from outlast.store.entries import AdoptIssued, BusinessKey
+from outlast.store.records import ANY_VERSION, Claimed, Loaded, OperationRow, Submission, Submitted
 from outlast.store.rows import OperationFilter
 from outlast.testing.store_suite.guards import refuses
 from outlast.testing.store_suite.scene import HOUR, ROUND, SECOND, Backdoor, Refused, Scene, changed

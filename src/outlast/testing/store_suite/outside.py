@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from outlast.store.changing import OutsideEvent, OutsidePosted, OutsideRow
+from outlast.store.entries import AttachSession
 from outlast.store.posting import MAX_INBOX
-from outlast.store.records import AttachSession, Claimed, TaskRef
+from outlast.store.records import Claimed, TaskRef
 from outlast.testing.store_suite.scene import SECOND, Scene, changed
 
 __all__ = ["TestAttachSession", "TestPostOutside"]

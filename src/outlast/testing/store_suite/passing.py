@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from outlast.store.entries import AdoptIssued
 from outlast.store.passing import PASSED_BOUND, Passage, PassageNote
 from outlast.store.reconciling import EVERY_TENANT, Pause
-from outlast.store.records import AdoptIssued, Claimed, Evidence
+from outlast.store.records import Claimed, Evidence
 from outlast.testing.store_suite.forking import forked
 from outlast.testing.store_suite.posting import session_of
 from outlast.testing.store_suite.scene import SECOND, Scene, changed

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from outlast.store.entries import CommitIntent, TakeTurn
 from outlast.store.reconciling import OpenRequest, OpenState, Postponement
-from outlast.store.records import Claimed, CommitIntent, Evidence, Settled, TakeTurn
+from outlast.store.records import Claimed, Evidence, Settled
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.effects import PROVIDER, lock, refusal, switch
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene, changed

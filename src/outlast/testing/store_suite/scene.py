@@ -20,23 +20,26 @@ from outlast.core import ids
 from outlast.core.operation import OperationState
 from outlast.store.approving import ApprovalRow, Decided, Decision, Rule
 from outlast.store.contract import Store
-from outlast.store.posting import Cancel, CancelReply, Heard, News, Posted, Signal
-from outlast.store.records import (
+from outlast.store.entries import (
     AskApproval,
     Batch,
-    Claimed,
-    ClaimReply,
-    ClaimRequest,
     CommitIntent,
     Consent,
     EndAttempt,
     Entry,
     Flushed,
     NewEvent,
-    OperationRow,
-    Parent,
     RecordOperation,
     RecordOutcome,
+    TaskWrites,
+)
+from outlast.store.posting import Cancel, CancelReply, Heard, News, Posted, Signal
+from outlast.store.records import (
+    Claimed,
+    ClaimReply,
+    ClaimRequest,
+    OperationRow,
+    Parent,
     Serves,
     SessionRenewal,
     Settlement,
@@ -45,7 +48,6 @@ from outlast.store.records import (
     SweepRequest,
     Swept,
     TaskRef,
-    TaskWrites,
 )
 from outlast.store.rows import (
     EventCursor,

@@ -16,15 +16,8 @@ import pytest
 
 from outlast.core.operation import OperationState
 from outlast.core.transitions import APPROVAL, ATTEMPT, OPERATION, TASK, Machine, Refusal
-from outlast.store.records import (
-    AskApproval,
-    Claimed,
-    EndAttempt,
-    Evidence,
-    ExpireApproval,
-    Serves,
-    Submission,
-)
+from outlast.store.entries import AskApproval, EndAttempt, ExpireApproval
+from outlast.store.records import Claimed, Evidence, Serves, Submission
 from outlast.testing.store_suite.changing import adoption, retry_of
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from outlast.core.transitions import WAITING_REASONS
+from outlast.store.entries import EndAttempt
 from outlast.store.posting import CancelReply, News
 from outlast.store.reconciling import OpenRequest, SettledCounts
-from outlast.store.records import Claimed, EndAttempt, TaskRef
+from outlast.store.records import Claimed, TaskRef
 from outlast.testing.store_suite.effects import refusal
 from outlast.testing.store_suite.guards import refuses
 from outlast.testing.store_suite.scene import HOUR, ROUND, SECOND, Backdoor, Scene, changed

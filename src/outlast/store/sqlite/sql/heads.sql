@@ -106,10 +106,19 @@ update operations
 set state = 'unknown'
 where tenant = :tenant and task = :task and key = :key and state = 'running';
 
--- Put an operation into the reconciliation queue, if it is not there.
+-- Put an operation into the reconciliation queue, if it is not there; evidence may have said before that its sender is
+-- gone.
 -- name: add_unsettled
 insert into unsettled (tenant, task, key, since, ask_at, sender_gone, why)
-values (:tenant, :task, :key, :since, :ask_at, :sender_gone, :why)
+values (
+    :tenant, :task, :key, :since, :ask_at,
+    :sender_gone or exists (
+        select 1
+        from evidence
+        join operations on operations.tenant = evidence.tenant and operations.task = evidence.task
+            and operations.key = evidence.key and operations.attempt = evidence.attempt
+        where evidence.tenant = :tenant and evidence.task = :task and evidence.key = :key and evidence.says = 'over'),
+    :why)
 on conflict do nothing;
 
 -- Keep that whoever made an attempt of an operation in the reconciliation queue cannot send any more.

@@ -33,11 +33,12 @@ update unsettled
 set resend = 0, ask_at = :now
 where tenant = :tenant and task = :task and key = :key and resend = 1;
 
--- Have an unknown operation that is not to be sent again looked at by now at the latest.
--- name: ask_unless_resent
+-- Keep that an unknown operation's sender is gone, and have it looked at by now at the latest unless it is to be sent
+-- again.
+-- name: ask_without_sender
 update unsettled
-set ask_at = min(coalesce(ask_at, :now), :now)
-where tenant = :tenant and task = :task and key = :key and resend = 0;
+set sender_gone = 1, ask_at = case when resend then ask_at else min(coalesce(ask_at, :now), :now) end
+where tenant = :tenant and task = :task and key = :key;
 
 -- Have an unknown operation looked at by now at the latest.
 -- name: ask_now

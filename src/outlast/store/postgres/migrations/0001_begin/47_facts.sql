@@ -3,6 +3,15 @@
 -- Lock order: the caller holds the head of each task; then rows of that task only, those that a delivery may have locked
 -- before it waits for the head with skip locked.
 
+-- Answer whether evidence says of an attempt that it sends nothing any more. Whoever puts an operation into the
+-- reconciliation queue asks it under the head's lock, since that may have been said before.
+create function outlast.said_over(p_tenant text, p_task text, p_key text, p_attempt integer)
+returns boolean language sql stable as $$
+    select exists (select from outlast.evidence e
+                    where e.tenant = p_tenant and e.task = p_task and e.key = p_key and e.attempt = p_attempt
+                      and e.says = 'over')
+$$;
+
 -- Raise the facts of a live task, whose events up to p_last the caller has written. A task that waits is queued, unless
 -- it has never begun (then its time lies ahead) or waits for an operator and p_operators is false; the worker of one
 -- that runs finds it among its news.

@@ -65,9 +65,9 @@ begin
            set state = 'unknown'
          where o.tenant = p_tenant and o.task = p_task and o.state = 'running'
            and o.kind in ('tool', 'model', 'compensation')
-        returning o.key)
-    insert into outlast.unsettled (tenant, task, key, since, ask_at)
-    select p_tenant, p_task, l.key, p_now, p_now from lost l
+        returning o.key, o.attempt)
+    insert into outlast.unsettled (tenant, task, key, since, ask_at, sender_gone)
+    select p_tenant, p_task, l.key, p_now, p_now, outlast.said_over(p_tenant, p_task, l.key, l.attempt) from lost l
     on conflict do nothing;
     perform outlast.give_up_keys(array[p_tenant], array[p_task]);
     select count(*) into v_open from outlast.unsettled u where u.tenant = p_tenant and u.task = p_task;

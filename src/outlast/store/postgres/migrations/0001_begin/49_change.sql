@@ -30,7 +30,8 @@ begin
         on conflict do nothing;
         if found then
             insert into outlast.unsettled (tenant, task, key, since, ask_at, sender_gone)
-            select i.tenant, i.task, i.key, p_now, p_now, i.state in ('succeeded', 'failed')
+            select i.tenant, i.task, i.key, p_now, p_now,
+                   i.state in ('succeeded', 'failed') or outlast.said_over(i.tenant, i.task, i.key, i.attempt)
               from outlast.issued i
              where i.tenant = v_item.tenant and i.task = v_item.task and i.key = v_item.key
             on conflict do nothing;

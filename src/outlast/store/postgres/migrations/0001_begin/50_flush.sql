@@ -345,10 +345,11 @@ begin
                    and o.tenant = x.tenant and o.task = x.task and o.key = x.key
                    and o.attempt = x.attempt and o.turn = x.turn and o.state in ('running', 'unknown')
                    and (o.state = 'running' or x.state <> 'planned')
-                returning x.place, o.tenant, o.task, o.key, o.state, o.business_key
+                returning x.place, o.tenant, o.task, o.key, o.attempt, o.state, o.business_key
             ), opened as (
                 insert into outlast.unsettled as u (tenant, task, key, since, ask_at, sender_gone)
-                select d.tenant, d.task, d.key, v_now, v_now, d.place = any(g_place)
+                select d.tenant, d.task, d.key, v_now, v_now,
+                       d.place = any(g_place) or outlast.said_over(d.tenant, d.task, d.key, d.attempt)
                   from done d
                  where d.state = 'unknown'
                 on conflict (tenant, task, key) do update
@@ -394,10 +395,12 @@ begin
                  where h_ok[x.place >> 20] and x.wave = v_wave
                    and o.tenant = x.tenant and o.task = x.task and o.key = x.key
                    and o.attempt = x.attempt and o.turn = x.turn and o.state in ('running', 'unknown')
-                returning x.place, o.tenant, o.task, o.key, x.reason
+                returning x.place, o.tenant, o.task, o.key, o.attempt, x.reason
             ), opened as (
-                insert into outlast.unsettled (tenant, task, key, since, ask_at, why)
-                select d.tenant, d.task, d.key, v_now, v_now, d.reason from done d
+                insert into outlast.unsettled (tenant, task, key, since, ask_at, sender_gone, why)
+                select d.tenant, d.task, d.key, v_now, v_now,
+                       outlast.said_over(d.tenant, d.task, d.key, d.attempt), d.reason
+                  from done d
                 on conflict do nothing
             )
             select coalesce(array_agg(d.place), '{}') into v_places from done d;
@@ -652,9 +655,10 @@ begin
              where h_ok[x.place >> 20] and x.state in ('succeeded', 'failed', 'cancelled')
                and o.tenant = x.tenant and o.task = x.task and o.state = 'running'
                and o.kind in ('tool', 'model', 'compensation')
-            returning o.tenant, o.task, o.key)
-        insert into outlast.unsettled (tenant, task, key, since, ask_at)
-        select l.tenant, l.task, l.key, v_now, v_now from lost l
+            returning o.tenant, o.task, o.key, o.attempt)
+        insert into outlast.unsettled (tenant, task, key, since, ask_at, sender_gone)
+        select l.tenant, l.task, l.key, v_now, v_now, outlast.said_over(l.tenant, l.task, l.key, l.attempt)
+          from lost l
         on conflict do nothing;
         perform outlast.give_up_keys(array_agg(x.tenant), array_agg(x.task))
            from unnest(e_place, e_tenant, e_task, e_state) as x (place, tenant, task, state)

@@ -145,7 +145,8 @@ create function outlast.add_evidence(
 $$;
 
 -- Append evidence without a lease, in the order given. What it says may contradict what was settled: then the operation
--- is unknown again, for a person. Of one that is unknown it makes the next question due. Answers whether it did either.
+-- is unknown again, for a person. Of one that is unknown it makes the next question due. Answers whether it may have done
+-- either.
 create function outlast.note(
     p_tenant text[], p_task text[], p_key text[], p_attempt integer[], p_source text[], p_data text[], p_says text[],
     p_now bigint
@@ -175,10 +176,10 @@ begin
         if v_item.says = 'over' then
             -- Nothing is known of it now either, but its sender is gone: whoever asks may conclude more.
             update outlast.unsettled u
-               set ask_at = v_now
+               set sender_gone = true,
+                   ask_at = case when u.resend then u.ask_at else least(coalesce(u.ask_at, v_now), v_now) end
               from outlast.operations o
-             where u.tenant = v_item.tenant and u.task = v_item.task and u.key = v_item.key and not u.resend
-               and (u.ask_at is null or u.ask_at > v_now)
+             where u.tenant = v_item.tenant and u.task = v_item.task and u.key = v_item.key
                and o.tenant = u.tenant and o.task = u.task and o.key = u.key and o.attempt = v_item.attempt;
             v_told := v_told or found;
             continue;
@@ -189,8 +190,10 @@ begin
            and ((o.state = 'failed' and v_item.says = 'happened')
                 or (o.state = 'succeeded' and o.settled_by is not null and v_item.says = 'did_not_happen'));
         if found then
-            insert into outlast.unsettled (tenant, task, key, since, why)
-            values (v_item.tenant, v_item.task, v_item.key, v_now, 'late evidence contradicts what was settled');
+            insert into outlast.unsettled (tenant, task, key, since, sender_gone, why)
+            values (v_item.tenant, v_item.task, v_item.key, v_now,
+                    outlast.said_over(v_item.tenant, v_item.task, v_item.key, v_item.attempt),
+                    'late evidence contradicts what was settled');
             update outlast.business_keys b
                set state = 'held', until_at = null
              where b.tenant = v_item.tenant and b.task = v_item.task and b.key = v_item.key and b.state = 'done';
