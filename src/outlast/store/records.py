@@ -7,7 +7,6 @@ made by ``outlast.core.values``; the store never looks inside them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from outlast.core.operation import Effect, OperationKind, OperationState
@@ -22,7 +21,7 @@ ANY_VERSION = ""
 # -- submit ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Parent:
     """The task that spawned a child, by the operation ``key`` under the lease of ``epoch``.
 
@@ -35,7 +34,7 @@ class Parent:
     detached: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Submission:
     """One task to accept.
 
@@ -69,7 +68,7 @@ class Submission:
     origin: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Submitted:
     """The verdict on one submission.
 
@@ -86,7 +85,7 @@ class Submitted:
 # -- sessions and leases -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SessionRenewal:
     """Open or renew one worker process's session.
 
@@ -100,7 +99,7 @@ class SessionRenewal:
     serves: str = "{}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Renewed:
     """alive is False when the sweeper has ended this session: every lease under it is gone."""
 
@@ -109,7 +108,7 @@ class Renewed:
     expires_at: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Serves:
     """One agent version that a worker can run. ``default``: new tasks without a version bind to it."""
 
@@ -118,7 +117,7 @@ class Serves:
     default: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ClaimRequest:
     """Ask for at most ``limit`` tasks.
 
@@ -134,7 +133,7 @@ class ClaimRequest:
     fence: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Claimed:
     """One lease: (tenant, task, epoch) under the session that asked. Small columns only.
 
@@ -152,7 +151,7 @@ class Claimed:
     cancelling: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ClaimReply:
     """What was claimed. refused is True when the session is no longer alive (nothing was claimed)."""
 
@@ -161,7 +160,7 @@ class ClaimReply:
     refused: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TaskRef:
     """A task's whole name."""
 
@@ -169,7 +168,7 @@ class TaskRef:
     task: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Held:
     """A lease, as the worker that holds it knows it."""
 
@@ -178,7 +177,7 @@ class Held:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OperationRow:
     """One operation as it stands on disk.
 
@@ -217,7 +216,7 @@ class OperationRow:
     usage: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class InboxRow:
     """What lies before a task: a signal, or the end of a child.
 
@@ -234,7 +233,7 @@ class InboxRow:
     at: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Loaded:
     """What a worker needs to run a claimed task; read without locks after the claim.
 
@@ -303,7 +302,7 @@ class RecordOperation:
     events: tuple[NewEvent, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AskApproval:
     """Record: put an operation on record and a question about it before people.
 
@@ -337,7 +336,7 @@ class AskApproval:
     events: tuple[NewEvent, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ExpireApproval:
     """Gate: record that the time of a question is over, by the database's clock.
 
@@ -351,7 +350,7 @@ class ExpireApproval:
     events: tuple[NewEvent, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AdoptIssued:
     """Record: take a call over that the task which this one was forked from has made behind the fork.
 
@@ -365,7 +364,7 @@ class AdoptIssued:
     events: tuple[NewEvent, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AttachSession:
     """Gate: hold a conversation or run at a provider. Refused as ``taken <task>`` while another live task of
     the
@@ -377,7 +376,7 @@ class AttachSession:
     events: tuple[NewEvent, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Consent:
     """Under what a call is made.
 
@@ -392,7 +391,7 @@ class Consent:
     fingerprint: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BusinessKey:
     """What a call is about in the business's own words, such as an employee and an invoice; unique in its
     tenant.
@@ -480,7 +479,7 @@ class RecordOutcome:
     events: tuple[NewEvent, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TakeTurn:
     """Gate: take an operation's next turn before asking the other side about it.
 
@@ -496,14 +495,14 @@ class TakeTurn:
     events: tuple[NewEvent, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AppendEvents:
     """Record: events that no operation carries (progress, log)."""
 
     events: tuple[NewEvent, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Note:
     """Record: append one piece of evidence to an operation; changes no state.
 
@@ -574,7 +573,7 @@ class TaskWrites:
     entries: tuple[Entry, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Batch:
     """One numbered batch of one writer. The same (writer, number) is applied once, however often it is
     sent."""
@@ -584,7 +583,7 @@ class Batch:
     writes: tuple[TaskWrites, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Flushed:
     """The verdict on one TaskWrites.
 
@@ -604,7 +603,7 @@ class Flushed:
 # -- facts from outside ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Settlement:
     """What a person or the settler records of an unknown operation.
 
@@ -627,7 +626,7 @@ class Settlement:
     forced: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Settled:
     """kind ``settled``; ``not_found``; ``conflict`` (not unknown, or its turn moved on; state says what is
     recorded); ``too_early`` (wait_us tells for how long)."""
@@ -637,7 +636,7 @@ class Settled:
     wait_us: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Evidence:
     """A piece of evidence that needs no lease, such as a late answer of a fenced-out attempt.
 
@@ -662,7 +661,7 @@ class Evidence:
 # -- sweeping ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SweepRequest:
     """Look for sessions that ran out, timers that are due and deadlines that passed; at most ``limit`` of
     each.
@@ -676,7 +675,7 @@ class SweepRequest:
     grace_us: int = 5_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Swept:
     """What one sweep did. more is True when a limit was reached; next_due_us is the time to the next known
     timer."""
