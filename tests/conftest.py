@@ -7,11 +7,14 @@ Tests are coroutines where they need to be (``asyncio_mode = "auto"``), on one l
 from __future__ import annotations
 
 import asyncio
+import functools
+import gc
 import inspect
 import os
+import sys
 import zlib
 from collections import defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -21,6 +24,11 @@ import pytest
 from tests import warm
 
 from outlast.testing.servers import EmbeddedPostgres
+
+# Hundreds of processes start in a run: each of them would compile all of Outlast anew, and each of the
+# suite's own processes all tests.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Examples are not timed one by one: on a shared machine that finds the neighbours, not our faults.
 hypothesis.settings.register_profile("outlast", deadline=None)
@@ -145,9 +153,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         item.add_marker(pytest.mark.xdist_group(group))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Leave what lives until the end, thousands of tests and their modules, out of every look for cycles."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 10, 10)
+        gc.enable()
+
+
 def _folder(item: pytest.Item, tests: Path) -> str:
     """Answer in which folder of the suite a test is, nothing where it is none of the suite's."""
-    return item.path.relative_to(tests).parts[0] if item.path.is_relative_to(tests) else ""
+    return _folder_of(item.path, tests)
+
+
+@functools.cache
+def _folder_of(path: Path, tests: Path) -> str:
+    return path.relative_to(tests).parts[0] if path.is_relative_to(tests) else ""
 
 
 def _drawn(items: list[pytest.Item], tests: Path) -> set[int]:

@@ -6,7 +6,7 @@ Everything here is decided by compare-and-set on what is recorded, and kept with
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Final, Literal, Protocol
 
@@ -14,6 +14,7 @@ from outlast import clock, probes
 from outlast.backing import Backing
 from outlast.core import canonical, ids, values
 from outlast.core.durations import Duration, microseconds
+from outlast.core.record import record
 from outlast.engine.registry import AgentSpec
 from outlast.engine.rehearsal import Rehearsed, rehearse
 from outlast.engine.run import CallbackPlace
@@ -171,7 +172,7 @@ async def fork(
 # -- versions ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class VersionView:
     """How many live tasks need an agent version; ``version`` is None for those not bound yet. served_by:
     living workers that serve it; with none, its tasks wait and cost nothing."""
@@ -184,7 +185,7 @@ class VersionView:
     served_by: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Rehearsal:
     """What other code would make of a task.
 
@@ -350,7 +351,7 @@ async def wake(app: App, tenant: str, task: str, reason: str, by: str) -> bool:
 # -- acceptance --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AcceptanceView:
     """A verdict on finished work; the last of a round stands."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal, Protocol
 
 from outlast import clock, tokens
@@ -15,6 +14,7 @@ from outlast.backing import Backing
 from outlast.core import values
 from outlast.core.approval import check_bounds
 from outlast.core.operation import changes_something
+from outlast.core.record import record
 from outlast.engine.alone import AGENT
 from outlast.engine.registry import Registry, ToolSpec
 from outlast.errors import ConfigurationError, InvalidRequest, OutlastError
@@ -31,7 +31,7 @@ answers of others, and lines in logs, are read by it."""
 HERE: Final = "this app"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Finding:
     """Something that was found. level: ``warning``: it works, and not as somebody may think. ``error``: it
     does not. code: stable, for programs. about: whose it is, such as a tool's name. hint: what to do."""

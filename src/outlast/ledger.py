@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from outlast import clock, telemetry
 from outlast.backing import Backing
 from outlast.core import ids, values
+from outlast.core.record import record
 from outlast.core.settle import Plan, plan
 from outlast.engine import facts
 from outlast.engine.housekeeping.settler import may_send
@@ -325,7 +325,7 @@ class Pauses:
         return [AuditView.of(row) for row in await self._app.store.read_audit(tenant, after, limit)]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PlanView:
     """What comes next for an operation. action: ``nothing`` where it is not unknown. at: when, if not at
     once."""
@@ -338,7 +338,7 @@ class PlanView:
     asked: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ToolStats:
     """How the unknowns of a tool ended.
 
@@ -372,7 +372,7 @@ class ToolStats:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OtherSide:
     """What a sweep of the other side found. unadmitted: keys of effects without an intent in the ledger."""
 

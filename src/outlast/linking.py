@@ -17,13 +17,13 @@ Not covered: whether mail and chat carry it to the right person.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
 from outlast import clock, tokens
 from outlast.core import canonical, ids
 from outlast.core.durations import Duration, microseconds
+from outlast.core.record import record
 from outlast.errors import InvalidRequest, InvalidToken, NotAllowed
 from outlast.store.approving import ApprovalRow
 from outlast.views import instant
@@ -39,7 +39,7 @@ FORM_US: Final = 3_600_000_000
 """How long a page that was opened may be sent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ApprovalLink:
     """A link for one person to one approval. token: what it ends with. url: None where the app does not know
     where it is reached."""
@@ -50,7 +50,7 @@ class ApprovalLink:
     expires_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Holder:
     """Whom a link was made for, and by whom."""
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
 from outlast.backing import Backing
 from outlast.core import ids, schedule, values
 from outlast.core.durations import MAX_US, Duration
+from outlast.core.record import record
 from outlast.core.schedule import Cron, Every, Missed, Once, Overlap, Timing
 from outlast.engine.registry import Registry
 from outlast.errors import InvalidSchedule, ScheduleConflict, ScheduleNotFound, StoreUnavailable
@@ -22,7 +22,7 @@ _TRIES = 5
 """How often a change is tried again that nobody bound to a revision."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ScheduleRequest:
     """What a caller asks for, as it was sent; see ``Schedules.put``."""
 
@@ -48,7 +48,7 @@ class ScheduleRequest:
     revision: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ScheduleView:
     """A schedule as it stands. One of cron (with zone), every (seconds) and at is set.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,6 +17,7 @@ from outlast import clock, probes
 from outlast.core import canonical, ids, values
 from outlast.core.budget import read_budget
 from outlast.core.durations import Duration, microseconds
+from outlast.core.record import record
 from outlast.engine.registry import Registry
 from outlast.errors import InvalidInput, InvalidRequest, StoreUnavailable, Unserializable
 from outlast.store.contract import Store
@@ -28,7 +28,7 @@ RETRIES = 3
 DEFAULT_TENANT = "default"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Request:
     """What a caller asks for, as it was sent.
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 from outlast.core import ids, values
+from outlast.core.record import record
 from outlast.store.approving import ApprovalRow, Rule, VoteRow
 from outlast.store.reconciling import AuditRow, OpenState, Pause
 from outlast.store.records import OperationRow
@@ -31,7 +31,7 @@ def _value(text: str | None) -> Any:
     return None if text is None else values.decode(text)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TaskView:
     """A task as it stands.
 
@@ -107,7 +107,7 @@ class TaskView:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class EventView:
     """An event of a task's stream; ``number`` is dense and increasing within the task."""
 
@@ -131,7 +131,7 @@ class EventView:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OperationView:
     """An operation of the ledger.
 
@@ -195,7 +195,7 @@ class OperationView:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class EvidenceView:
     """A piece of evidence about an operation: what was asked, answered, came late, or was said by a
     person."""
@@ -218,7 +218,7 @@ class EvidenceView:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class QueueView:
     """An operation's place in the reconciliation queue.
 
@@ -252,7 +252,7 @@ class QueueView:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PauseView:
     """A switch that stops new intents. tenant: ``*`` for one that stands for everybody."""
 
@@ -268,7 +268,7 @@ class PauseView:
         return cls(tenant=row.tenant, scope=row.scope, reason=row.reason, by=row.by, at=_instant(row.at))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AuditView:
     """Who did what to what, and why."""
 
@@ -294,7 +294,7 @@ class AuditView:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AttemptView:
     """One attempt; ``end`` is None while it runs."""
 
@@ -322,7 +322,7 @@ class AttemptView:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ApprovalView:
     """A question to people. shown: all that will be done, or all that is asked.
 
@@ -386,7 +386,7 @@ class ApprovalView:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class VoteView:
     """One person's word on an approval, about the fingerprint that they saw."""
 
@@ -410,7 +410,7 @@ class VoteView:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class RuleView:
     """A standing rule: policy for a tool's calls inside its bounds, not a decision on any of them."""
 

@@ -74,6 +74,46 @@ def test_a_record_goes_through_copies() -> None:
     assert replace(made, position=3) == Made(key="a", position=3)
 
 
+@record
+class Alone:
+    """Of one field."""
+
+    rest: Any = None
+
+
+@record
+class Empty:
+    """Of none."""
+
+
+def test_a_record_of_one_field_or_none_is_the_dataclass_that_it_stands_for() -> None:
+    assert repr(Alone(rest="a")) == "Alone(rest='a')"
+    assert hash(Alone(rest="a")) == hash(("a",))
+    assert Alone(rest="a") == Alone(rest="a") != Alone(rest="b")
+    assert repr(Empty()) == "Empty()"
+    assert hash(Empty()) == hash(())
+    assert Empty() == Empty() != Alone()
+    for made in (Alone(rest=("a",)), Empty()):
+        assert pickle.loads(pickle.dumps(made)) == made
+    with pytest.raises(TypeError):
+        Empty(1)  # type: ignore[call-arg]
+
+
+def test_a_record_that_holds_itself_can_be_shown() -> None:
+    rest: list[Any] = []
+    rest.append(Alone(rest=rest))
+    assert repr(rest) == "[Alone(rest=[...])]"
+    assert repr(rest[0]) == "Alone(rest=[...])"
+
+
+def test_values_are_compared_as_those_of_a_dataclass_are() -> None:
+    odd = float("nan")
+    assert Alone(rest=odd) == Alone(rest=odd)  # the very same, as in any tuple
+    assert Alone(rest=odd) != Alone(rest=float("nan"))
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(Alone(rest=[]))
+
+
 def test_a_record_in_a_cycle_is_freed() -> None:
     class Held:
         """Can be watched."""
@@ -92,6 +132,35 @@ def test_what_a_record_cannot_be_is_refused() -> None:
         @record
         class WithFactory:
             items: list[int] = field(default_factory=list)
+
+    with pytest.raises(TypeError, match="needs a plain dataclass"):
+
+        @record
+        class Hiding:
+            secret: str = field(default="", repr=False)
+
+    with pytest.raises(TypeError, match="needs a plain dataclass"):
+
+        @record
+        class Checking:
+            key: str
+
+            def __post_init__(self) -> None: ...
+
+    with pytest.raises(TypeError, match="needs a plain dataclass"):
+
+        @record
+        class Telling:
+            key: str
+
+            def __repr__(self) -> str:
+                return self.key
+
+    with pytest.raises(TypeError, match="needs a plain dataclass"):
+
+        @record
+        class Under(Exception):
+            key: str
 
     with pytest.raises(TypeError, match="not to be subclassed"):
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -13,6 +12,7 @@ import httpx2
 from outlast import clock
 from outlast.connecting.refusals import refusal
 from outlast.core import values
+from outlast.core.record import record
 from outlast.errors import ConfigurationError, OutlastError, Unavailable
 
 AWAY: Final = (502, 503, 504)
@@ -27,7 +27,7 @@ NOT_SENT: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeou
 ACCEPT: Final = "application/json, application/problem+json"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Answer:
     """What the service answered. body: its JSON value, None where it has none."""
 

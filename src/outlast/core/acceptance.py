@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from outlast.core.record import record
 from outlast.errors import InvalidRequest
 
 MAX_REASON: Final = 2_000
@@ -27,7 +28,7 @@ class Reject:
     evidence: Any = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Verdict:
     """A checker's answer, read."""
 

@@ -19,6 +19,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, Final, Literal
 
 from outlast.core.durations import Duration, microseconds
+from outlast.core.record import record
 from outlast.errors import InvalidRequest
 
 MAX_SHOWN_BYTES: Final = 65_536
@@ -64,7 +65,7 @@ class Ask:
 Answer = Allow | Deny | Ask
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StandingRule:
     """A rule as the judgement sees it; ``bounds`` by argument name."""
 
@@ -73,7 +74,7 @@ class StandingRule:
     bounds: Mapping[str, Mapping[str, Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Judgement:
     """What follows. by: ``policy``, ``person``, ``rule <number>``. ask: the question to put, with ``ask``."""
 

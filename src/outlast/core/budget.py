@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final
 
+from outlast.core.record import record
 from outlast.errors import InvalidRequest
 
 BOUNDS: Final = ("operations", "tokens", "cost", "depth")
@@ -23,7 +24,7 @@ _MOST_COST: Final = Decimal(10) ** 15
 _SMALLEST: Final = -12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Budget:
     """Bounds on what a task may spend; None bounds nothing."""
 
@@ -65,7 +66,7 @@ NOTHING: Final = Usage()
 """Nothing spent."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Passed:
     """A bound that holds the next operation back. bound: its name."""
 

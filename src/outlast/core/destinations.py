@@ -16,10 +16,10 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
+from outlast.core.record import record
 from outlast.errors import ConfigurationError
 
 __all__ = ["Address", "Destination", "Network", "Rule", "covered", "forbidden", "read_networks", "read_rules"]
@@ -40,7 +40,7 @@ _CARRIERS: Final = tuple(
 _GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Destination:
     """Where a request goes. host: lower case, no brackets. target: path and query as they are sent."""
 
@@ -84,7 +84,7 @@ class Destination:
         return cls(scheme=scheme, host=host, port=port or PORTS[scheme], target=target)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Rule:
     """Where requests may go. scheme: None for both. port: None for that of the scheme. host: maybe
     ``*.…``."""

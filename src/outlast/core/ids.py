@@ -11,9 +11,9 @@ can let through a row that could not be addressed later.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final
 
+from outlast.core.record import record
 from outlast.errors import InvalidKey
 
 __all__ = [
@@ -61,7 +61,7 @@ _NOT_PRINTABLE_ASCII: Final = re.compile(r"[^\x20-\x7e]")
 _NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_\-.:/]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ParsedId:
     """What an id of ours says. ``unix_ms`` is in milliseconds since 1970."""
 

@@ -17,6 +17,7 @@ from uuid import UUID
 
 import orjson
 
+from outlast.core.record import record
 from outlast.errors import Unserializable
 
 __all__ = [
@@ -47,7 +48,7 @@ _WIDEST_LEVEL: Final = 1_000_000
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Dialect:
     """How one kind of JSON text writes its parts. Each part may raise through ``refuse``.
 

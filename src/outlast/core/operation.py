@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
+
+from outlast.core.record import record
 
 OperationKind = Literal["step", "model", "tool", "timer", "signal", "child", "compensation", "value"]
 """``value`` is a recorded reading: the clock, a random number, an id."""
@@ -16,7 +17,7 @@ Effect = Literal["read", "idempotent", "keyed", "queryable", "manual"]
 EFFECTS: tuple[str, ...] = get_args(Effect)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AfterUnknown:
     """What may follow an unknown outcome of an effect class.
 

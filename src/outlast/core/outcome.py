@@ -6,8 +6,9 @@ a failure is only a failure when nothing was done, or when the other side said t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal
+
+from outlast.core.record import record
 
 FailureKind = Literal[
     "not_sent",  # never reached the other side, or it said that it did not process it
@@ -22,7 +23,7 @@ FailureKind = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Succeeded:
     """It happened. ``result`` is what the tool returned; ``remote_id`` its name over there, if told."""
 
@@ -30,7 +31,7 @@ class Succeeded:
     remote_id: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Failed:
     """It did not happen, and that is known.
 
@@ -45,7 +46,7 @@ class Failed:
     status: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Unknown:
     """Nobody here knows whether it happened. ``clue`` says what was seen (never bodies or secrets)."""
 

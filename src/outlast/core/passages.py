@@ -14,8 +14,9 @@ was taken from as well, since it goes on under that task's key.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal
+
+from outlast.core.record import record
 
 __all__ = ["SAFE_METHODS", "SOURCE", "Noted", "Seen", "keys_of", "of_attempt", "part_of", "seen"]
 
@@ -27,7 +28,7 @@ Seen = Literal["acted", "nothing"]
 """What the notes of an attempt say: a request of it was answered as done; all that may act did nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Noted:
     """A note: of which attempt, and its data."""
 

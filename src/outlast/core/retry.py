@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Final, Literal
 
+from outlast.core.record import record
 from outlast.errors import ConfigurationError
 
 __all__ = ["Backoff", "Stop", "StopReason", "delay_before", "next_delay", "parse_retry_after"]
@@ -60,7 +61,7 @@ class StopReason(StrEnum):
     TOTAL = "time_exhausted"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Stop:
     """No further retry. ``detail`` is for people, ``reason`` for programs."""
 

@@ -34,6 +34,7 @@ from cronsim import CronSim, CronSimError
 
 from outlast.core import canonical, ids
 from outlast.core.durations import Duration, microseconds
+from outlast.core.record import record
 from outlast.errors import InvalidKey, InvalidRequest, InvalidSchedule
 
 Missed = Literal["skip", "once", "all"]
@@ -68,7 +69,7 @@ _MACROS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Cron:
     """Times of a wall clock. expression: five fields. zone: an IANA name."""
 
@@ -76,14 +77,14 @@ class Cron:
     zone: str = "UTC"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Every:
     """An interval in real time."""
 
     every_us: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Once:
     """One instant."""
 
@@ -93,7 +94,7 @@ class Once:
 Timing = Cron | Every | Once
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Due:
     """What is to be done now. fires: instants, in order. next_at: the first that lies ahead, None for no
     more. note: what was left out, for people."""

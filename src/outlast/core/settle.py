@@ -17,11 +17,11 @@ unable to send any more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from outlast.core.operation import AFTER_UNKNOWN
 from outlast.core.passages import Seen
+from outlast.core.record import record
 
 Answer = Literal["found", "different", "several", "absent", "no_evidence"]
 """What ``find`` came back with: the effect of this operation; one of other content; more than one; none;
@@ -37,7 +37,7 @@ ASK_AGAIN_S = (1, 2, 4, 8, 16)
 """Seconds between questions that brought no evidence; after the last one a person is asked."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Open:
     """An operation whose last attempt has no known outcome. Instants and durations in microseconds.
 
@@ -69,7 +69,7 @@ class Open:
         return self.late is not None or self.seen == "nothing"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Asked:
     """The answer to a question that was asked at an instant of the database's clock.
 
@@ -81,7 +81,7 @@ class Asked:
     wait_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Plan:
     """What comes next, and why. at: instant of a wait, None otherwise."""
 

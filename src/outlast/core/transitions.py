@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from outlast.core.record import record
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -19,7 +21,7 @@ class Refusal:
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Machine:
     """A complete transition table.
 

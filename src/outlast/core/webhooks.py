@@ -10,9 +10,9 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-from dataclasses import dataclass
 from typing import Final
 
+from outlast.core.record import record
 from outlast.errors import InvalidSignature
 
 PREFIX: Final = "whsec_"
@@ -20,7 +20,7 @@ TOLERANCE_S: Final = 300
 """How far the clocks of sender and receiver may be apart, either way."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SignedBody:
     """A body as it came, and the headers ``webhook-id``, ``webhook-timestamp`` and ``webhook-signature``;
     empty where one is missing."""

@@ -29,11 +29,12 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NoReturn
 
 from outlast import clock
 from outlast.core import canonical, ids, values
+from outlast.core.record import record
 from outlast.engine import effects
 from outlast.engine.hearing import Hearing
 from outlast.engine.housekeeping import sweeper
@@ -81,7 +82,7 @@ def task_of(tenant: str, scope: str) -> str:
     return ids.new_id(ids.TASK, 0, int.from_bytes(digest[:10]) >> 6)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Place:
     """A scope. user: on whose behalf it calls, for policy. deadline_us: how long after its first entry it has
     to be closed."""

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import pydantic
@@ -32,6 +31,7 @@ from outlast import clock, probes
 from outlast.core import canonical, values
 from outlast.core.approval import MAX_QUORUM, MAX_SHOWN_BYTES
 from outlast.core.operation import OperationState
+from outlast.core.record import record
 from outlast.engine import racing, scopes
 from outlast.engine.run import Outpaced, Run, Wait
 from outlast.engine.steps import known, recorded
@@ -43,7 +43,7 @@ from outlast.store.entries import AskApproval, ExpireApproval, RecordOperation
 NAME = "ask"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Question:
     """What people are asked. shown: JSON text of all of it. adapter: gives an answer its type."""
 

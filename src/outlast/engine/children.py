@@ -36,6 +36,7 @@ from outlast import clock, probes
 from outlast.core import canonical, ids, values
 from outlast.core.durations import Duration, microseconds
 from outlast.core.operation import OperationState
+from outlast.core.record import record
 from outlast.engine import scopes
 from outlast.engine.registry import AgentSpec
 from outlast.engine.run import Run
@@ -57,7 +58,7 @@ READ: Final = 200
 FINAL: Final = ("succeeded", "failed", "cancelled")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Options:
     """What a parent asks of a child besides its input. version: None for whatever a worker serves."""
 
@@ -221,7 +222,7 @@ class _Timer(Waiting):
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Spawned:
     """A child's operation as its parent has it on record, or is about to."""
 
@@ -454,7 +455,7 @@ class Host(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class _Newborn:
     run: Run
     submission: Submission

@@ -8,10 +8,10 @@ Identity: evidence is of an attempt; only what is of the last one says what beca
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from outlast.core import passages, values
+from outlast.core.record import record
 from outlast.core.settle import Late, Open
 from outlast.engine.registry import ToolSpec
 from outlast.store.rows import EvidenceRow
@@ -55,7 +55,7 @@ class Place(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Known:
     """What decides. result: plain, of a last attempt that answered late that it happened. seen: number of the
     newest evidence among it, 0 where there is none."""

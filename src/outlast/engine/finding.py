@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from outlast import clock
 from outlast.core import canonical, values
+from outlast.core.record import record
 from outlast.core.settle import Answer, Asked
 from outlast.engine.registry import ToolSpec
 from outlast.errors import InvalidRequest, NotSent
@@ -39,7 +40,7 @@ class Found:
     arguments: dict[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Finding:
     """An answer. result: plain, of an effect that was found. wait_s: how long the other side asked to be left
     alone."""

@@ -8,6 +8,7 @@ from typing import Any
 from outlast.core import canonical, values
 from outlast.core.budget import NOTHING, Usage
 from outlast.core.operation import OperationKind
+from outlast.core.record import record
 from outlast.engine.registry import ToolSpec
 from outlast.engine.series import Series
 from outlast.store.entries import BusinessKey
@@ -102,7 +103,7 @@ def business_key(tool: ToolSpec, plain: dict[str, Any]) -> BusinessKey | None:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class HeldBack:
     """A call that may not be made now.
 

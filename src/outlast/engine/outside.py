@@ -19,10 +19,10 @@ Not covered: events that come before the session is attached; the provider sends
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Any, Final
 
 from outlast.core import canonical, ids
+from outlast.core.record import record
 from outlast.engine import waits
 from outlast.engine.run import Run
 from outlast.engine.steps import known, recorded, under_way
@@ -36,7 +36,7 @@ OUTSIDE: Final = "outside:"
 """What the names of the signals begin with that bring events of outside sessions."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SessionEvent:
     """What happened in an outside session. run: '' for the session as a whole. id: the provider's."""
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from outlast.core import canonical, ids
 from outlast.core.operation import EFFECTS, Effect
+from outlast.core.record import record
 from outlast.core.retry import Backoff
 from outlast.engine.signature import Signature
 from outlast.errors import AgentNotFound, ConfigurationError
@@ -28,7 +29,7 @@ for longer, and spread over the whole wait; the others one to eight seconds apar
 seconds in all."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AgentSpec:
     """A registered agent. deadline_us bounds a task from its acceptance on; retry re-runs failed attempts.
 
@@ -48,7 +49,7 @@ class AgentSpec:
     check_takes_input: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BusinessRule:
     """How a tool's business key is made, and what a second operation under it does.
 
@@ -69,7 +70,7 @@ class BusinessRule:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PolicyCall:
     """What a policy function is told beside the call's arguments.
 
@@ -87,7 +88,7 @@ class PolicyCall:
     target: Any
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ToolSpec:
     """A registered tool.
 

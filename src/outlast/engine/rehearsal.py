@@ -25,12 +25,13 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NoReturn, cast
 
 from outlast import clock
 from outlast.core import values
 from outlast.core.operation import OperationKind, changes_something
+from outlast.core.record import record
 from outlast.engine import racing, scopes
 from outlast.engine.context import TaskContext, tool_spec_of
 from outlast.engine.limits import Limits
@@ -52,7 +53,7 @@ PlaceOf = Callable[[str, str, str, bool], CallbackPlace]
 """Where a callback is answered, by tenant, task, key, and whether its answer has to be signed."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Rehearsed:
     """What a rehearsal found.
 

@@ -34,6 +34,7 @@ from typing import Any, Literal, Protocol, TypeVar
 from outlast import clock, probes, telemetry
 from outlast.core import retry, values
 from outlast.core.operation import OperationKind, OperationState
+from outlast.core.record import record
 from outlast.core.transitions import WAITING_REASONS
 from outlast.engine import mismatch, scopes
 from outlast.engine.finding import Inquiries
@@ -81,7 +82,7 @@ class Outpaced(Exception):
     """The ledger moved on under a lease that still stands: begin again from what is on disk."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CallbackPlace:
     """Where a callback is answered. url: None where the app does not know where it is reached. secret: what
     the answer has to be signed with, None where it need not be."""
@@ -91,7 +92,7 @@ class CallbackPlace:
     secret: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class GatewayPlace:
     """A gateway, and how to sign for it. url: None where the app does not know where it listens."""
 

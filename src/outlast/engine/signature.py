@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 import pydantic
 from pydantic import ConfigDict, TypeAdapter, create_model
 
 from outlast.core import values
+from outlast.core.record import record
 from outlast.errors import ConfigurationError, InvalidInput
 
 
@@ -20,7 +20,7 @@ def pointer(location: tuple[int | str, ...]) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in location)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Signature:
     """The parameters of a function after those that Outlast passes itself, and its result type."""
 

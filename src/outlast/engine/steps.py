@@ -16,7 +16,6 @@ import contextvars
 import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from types import CodeType
 from typing import Any, Literal, NoReturn, get_type_hints
 
@@ -26,6 +25,7 @@ from outlast import clock
 from outlast.core import canonical, ids, values
 from outlast.core.budget import Passed
 from outlast.core.operation import OperationKind
+from outlast.core.record import record
 from outlast.engine import mismatch, scopes
 from outlast.engine.processes import StepRaised
 from outlast.engine.run import Run
@@ -49,7 +49,7 @@ MARK = "__outlast_step__"
 """Attribute of a function that declares how it runs as a step."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class StepOptions:
     """How a function runs as a step. name, timeout_us: where the call says nothing else."""
 

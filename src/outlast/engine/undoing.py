@@ -33,7 +33,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
@@ -41,6 +40,7 @@ import orjson
 from outlast import probes
 from outlast.core import canonical, values
 from outlast.core.outcome import Failed, Succeeded
+from outlast.core.record import record
 from outlast.engine import effects, settling
 from outlast.engine.operation import Operation
 from outlast.engine.registry import RESULT, ToolSpec
@@ -95,7 +95,7 @@ def _decision(run: Run) -> dict[str, Any] | None:
     return None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class History:
     """What a task's stream says. succeeded: number of the event by which an effect is there, by operation.
     reason: that of the cancel that stands."""

@@ -12,11 +12,11 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from outlast.core.destinations import Destination
 from outlast.core.passages import SAFE_METHODS
+from outlast.core.record import record
 from outlast.gateway.refusals import Refused
 from outlast.otherside.asgi import Receive, Scope
 from outlast.tools.passing import TOKEN_HEADER
@@ -35,7 +35,7 @@ _HOP_BY_HOP: Final = frozenset(
 _TOKEN: Final = TOKEN_HEADER.lower().encode()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Asked:
     """A request as it was asked for. headers: as they came."""
 

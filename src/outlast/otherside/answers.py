@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Final
 
+from outlast.core.record import record
 from outlast.otherside.asgi import Message, Receive, Send
 from outlast.store.shelf import KeyAnswer
 
@@ -23,7 +23,7 @@ _NOT_KEPT: Final = frozenset(
 RawHeaders = list[tuple[bytes, bytes]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Whole:
     """A whole answer."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from outlast.core import ids
+from outlast.core.record import record
 from outlast.errors import InvalidKey
 from outlast.otherside.asgi import Scope
 from outlast.otherside.problems import Refused
@@ -21,7 +21,7 @@ _MAX_EPOCH: Final = (1 << 63) - 1
 Headers = Iterable[tuple[bytes, bytes]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Asked:
     """A request's key, fencing number and time.
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import APIRouter, FastAPI
+from starlette.routing import BaseRoute
 
 import outlast
 from outlast.app import Outlast
@@ -97,20 +99,21 @@ def create_app(
     api.state.keep_alive_s = keep_alive_s
     api.add_middleware(BodyLimit, limit=settings.max_body_bytes)
     problem.install(api)
-    v1 = APIRouter(prefix="/v1")
-    v1.include_router(tasks.router)
-    v1.include_router(changing.router)
-    v1.include_router(operations.router)
-    v1.include_router(approvals.router)
-    v1.include_router(rules.router)
-    v1.include_router(control.router)
-    v1.include_router(callbacks.router)
-    v1.include_router(schedules.router)
-    api.include_router(v1)
-    api.include_router(links.router)
-    api.include_router(health.router)
+    api.router.routes.extend(_routes())
     _describe(api)
     return api
+
+
+@functools.cache
+def _routes() -> list[BaseRoute]:
+    """Answer the routes. They know their app by its requests only; what they take is worked out once."""
+    v1 = APIRouter(prefix="/v1")
+    for each in (tasks, changing, operations, approvals, rules, control, callbacks, schedules):
+        v1.include_router(each.router)
+    root = APIRouter()
+    for router in (v1, links.router, health.router):
+        root.include_router(router)
+    return root.routes
 
 
 def _describe(api: FastAPI) -> None:

@@ -17,13 +17,13 @@ import hashlib
 import hmac
 import ipaddress
 import re
-from dataclasses import dataclass
 from typing import Final
 
 from fastapi import Request
 from pydantic import SecretStr
 
 from outlast.core import ids
+from outlast.core.record import record
 from outlast.errors import ConfigurationError, InvalidKey, InvalidRequest, NotAllowed
 from outlast.server.problem import Refused
 from outlast.submitting import DEFAULT_TENANT
@@ -42,7 +42,7 @@ JUDGE: Final = ("approver", "operator")
 _ROLE: Final = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Principal:
     """Who acts: everything a request sees and does is its tenant's.
 

@@ -5,15 +5,16 @@ Units and payloads are those of ``outlast.store.records``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from outlast.core.record import record
 
 ApprovalState = Literal["pending", "approved", "rejected", "expired", "withdrawn", "used"]
 Subject = Literal["call", "question"]
 """``call``: may this be done? ``question``: what is the answer? An answered question is ``approved``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ApprovalRow:
     """One question, bound to exact parameters.
 
@@ -60,7 +61,7 @@ class ApprovalRow:
     spent: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Decision:
     """What one person decides.
 
@@ -83,7 +84,7 @@ class Decision:
     answer: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Decided:
     """The verdict on a decision, with the approval as it stands now (None only for ``not_found``).
 
@@ -101,7 +102,7 @@ class Decided:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ApprovalFilter:
     """Which approvals to list, oldest first. after: id to go on behind, with its ``created_at``."""
 
@@ -112,7 +113,7 @@ class ApprovalFilter:
     limit: int = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class VoteRow:
     """One person's word on an approval."""
 
@@ -125,7 +126,7 @@ class VoteRow:
     at: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Rule:
     """A standing rule for a tool's calls: policy, not a decision.
 
@@ -143,7 +144,7 @@ class Rule:
     at: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Rules:
     """The rules that stand for a tool, and the version of that list: it grows with every change."""
 

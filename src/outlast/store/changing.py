@@ -5,15 +5,15 @@ Units and payloads are those of ``outlast.store.records``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from outlast.core.record import record
 from outlast.store.records import TaskRef
 
 # -- trying again ------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Retry:
     """Open the next round of a task that failed or was cancelled. by: ``person:<who>``.
 
@@ -29,7 +29,7 @@ class Retry:
     deadline_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Retried:
     """kind ``retried``: it is queued in its next round. ``not_ended``: it lives, or has succeeded; ``state``
     says so. ``undone``: effects of it were undone, so that its journal no longer says what is outside.
@@ -40,7 +40,7 @@ class Retried:
     round: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Fork:
     """Make a new task from a prefix of another's journal.
 
@@ -63,7 +63,7 @@ class Fork:
     digest: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Forked:
     """kind ``forked``: stored now, or by an earlier execution of this very record. ``replayed``: the key
     stands for this request, and ``task`` for what it made; ``conflict``: for another one. ``unsettled``:
@@ -78,7 +78,7 @@ class Forked:
 # -- versions ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class VersionRow:
     """How many live tasks need an agent version. version: ANY_VERSION for those not bound yet. served_by:
     living sessions that serve it."""
@@ -91,7 +91,7 @@ class VersionRow:
     served_by: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Adopt:
     """Bind a task to another version of its agent.
 
@@ -108,7 +108,7 @@ class Adopt:
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Adopted:
     """kind ``adopted``: it is queued in the lane of the new version. ``running``: a worker holds it.
     ``moved``:
@@ -121,7 +121,7 @@ class Adopted:
 # -- acceptance --------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Acceptance:
     """What a person or a checker says of a finished task's work. by: ``person:<who>`` or ``checker:<name>``.
 
@@ -137,7 +137,7 @@ class Acceptance:
     seen: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Accepted:
     """kind ``recorded``; ``conflict``: more verdicts than were seen, or one that says the same already;
     ``not_ended``: only a task that has succeeded can be judged; ``not_found``. number: verdicts there are."""
@@ -147,7 +147,7 @@ class Accepted:
     state: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AcceptanceRow:
     """One verdict; the one with the highest number stands."""
 
@@ -163,7 +163,7 @@ class AcceptanceRow:
 # -- outside sessions --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OutsideRow:
     """A conversation or run at a provider that a task holds. run: '' for the session as a whole. last_event:
     the last of its events that reached the task."""
@@ -178,7 +178,7 @@ class OutsideRow:
     last_event_at: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OutsideEvent:
     """Something that happened in an outside session: a callback, a webhook, an answer to a poll.
 
@@ -194,7 +194,7 @@ class OutsideEvent:
     digest: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OutsidePosted:
     """Where it went. kind ``accepted``, ``replayed``, ``conflict`` (same id, other data), ``not_found`` (no
     task holds that session), ``ended``, ``full``. task: whose it is."""

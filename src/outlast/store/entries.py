@@ -5,7 +5,6 @@ Instants, durations and payloads are as in ``outlast.store.records``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from outlast.core.operation import Effect, OperationKind, OperationState
@@ -53,7 +52,7 @@ class RecordOperation:
     events: tuple[NewEvent, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AskApproval:
     """Record: put an operation on record and a question about it before people.
 
@@ -87,7 +86,7 @@ class AskApproval:
     events: tuple[NewEvent, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ExpireApproval:
     """Gate: record that the time of a question is over, by the database's clock.
 
@@ -101,7 +100,7 @@ class ExpireApproval:
     events: tuple[NewEvent, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AdoptIssued:
     """Record: take a call over that the task which this one was forked from has made behind the fork.
 
@@ -115,7 +114,7 @@ class AdoptIssued:
     events: tuple[NewEvent, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AttachSession:
     """Gate: hold a conversation or run at a provider. Refused as ``taken <task>`` while another live task of
     the
@@ -127,7 +126,7 @@ class AttachSession:
     events: tuple[NewEvent, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Consent:
     """Under what a call is made.
 
@@ -142,7 +141,7 @@ class Consent:
     fingerprint: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class BusinessKey:
     """What a call is about in the business's own words, such as an employee and an invoice; unique in its
     tenant.
@@ -230,7 +229,7 @@ class RecordOutcome:
     events: tuple[NewEvent, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TakeTurn:
     """Gate: take an operation's next turn before asking the other side about it.
 
@@ -246,14 +245,14 @@ class TakeTurn:
     events: tuple[NewEvent, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AppendEvents:
     """Record: events that no operation carries (progress, log)."""
 
     events: tuple[NewEvent, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Note:
     """Record: append one piece of evidence to an operation; changes no state.
 
@@ -324,7 +323,7 @@ class TaskWrites:
     entries: tuple[Entry, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Batch:
     """One numbered batch of one writer. The same (writer, number) is applied once, however often it is
     sent."""
@@ -334,7 +333,7 @@ class Batch:
     writes: tuple[TaskWrites, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Flushed:
     """The verdict on one TaskWrites.
 

@@ -5,13 +5,13 @@ Units and payloads are those of ``outlast.store.records``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from outlast.core.record import record
 
 PASSED_BOUND = 1_000
 """So many of an operation's notes at most are read."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PassageNote:
     """A piece of evidence with the source ``gateway``. data: JSON text."""
 
@@ -19,7 +19,7 @@ class PassageNote:
     data: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Passage:
     """An operation and all that its requests stand under, read in one statement.
 

@@ -7,16 +7,16 @@ to the worker of one that runs. Units and payloads are those of ``outlast.store.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from outlast.core.record import record
 from outlast.store.records import TaskRef
 
 MAX_INBOX = 10_000
 """Signals that may lie before a task without being taken; more are refused as ``full``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Signal:
     """A message for a task, in the order in which it was accepted.
 
@@ -34,7 +34,7 @@ class Signal:
     operation: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Posted:
     """The verdict on one signal, by the first that applies.
 
@@ -51,7 +51,7 @@ class Posted:
     state: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Cancel:
     """Ask that a task end as cancelled. by: ``person:<who>`` or ``parent``.
 
@@ -66,7 +66,7 @@ class Cancel:
     undo: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class CancelReply:
     """The answer to a cancel, decided on the task's head.
 
@@ -81,7 +81,7 @@ class CancelReply:
     state: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Heard:
     """What a worker has heard of a task: everything up to ``facts``."""
 
@@ -90,7 +90,7 @@ class Heard:
     facts: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class News:
     """Something was posted for a task that runs. cancelling: a cancel stands. undoing: what it has done is to
     be undone before it ends."""
@@ -102,7 +102,7 @@ class News:
     undoing: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Delivered:
     """What one delivery did: tasks that were told (parents of their children's ends, others that no switch
     holds them back any more), children that were cancelled (or marked, where they run) since their parent had

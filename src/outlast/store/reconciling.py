@@ -5,14 +5,13 @@ Units and payloads are those of ``outlast.store.records``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from outlast.core.record import record
 from outlast.store.records import OperationRow
 
 # -- settling without a lease ------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OpenRequest:
     """Ask for unknown operations that nobody works on: their task has no lease and no settler holds them.
 
@@ -25,7 +24,7 @@ class OpenRequest:
     lease_us: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OpenItem:
     """An unknown operation, its turn taken by whoever asked (``operation.turn`` is the turn to settle with).
 
@@ -42,7 +41,7 @@ class OpenItem:
     task_ended: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Postponement:
     """Put an unknown operation back: ask again in ``ask_in_us`` (None: only a person can settle it now).
 
@@ -62,7 +61,7 @@ class Postponement:
     seen: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OpenState:
     """An item of the reconciliation queue as people see it.
 
@@ -88,7 +87,7 @@ COUNT_BOUND = 10_000
 """So many open items at most are counted for one view."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SettledCounts:
     """How the unknowns of one tool of a tenant were settled, each time counted once; unknown: open now.
 
@@ -103,7 +102,7 @@ class SettledCounts:
     sent_again: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class UnknownCount:
     """How many calls of one tool are unknown, in all tenants."""
 
@@ -118,7 +117,7 @@ EVERY_TENANT = "*"
 """The tenant of a switch that stands for all of them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Pause:
     """A switch that stops new intents. scope: ``all`` (of the tenant, or of everybody with EVERY_TENANT) or
     ``tool:<name>``."""
@@ -130,7 +129,7 @@ class Pause:
     at: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class KeyHolder:
     """Who holds a business key. state: ``held`` or ``done``; until: end of the window of one that is done."""
 
@@ -140,7 +139,7 @@ class KeyHolder:
     until: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AuditRow:
     """Who did what to what, and why; append-only."""
 

@@ -7,10 +7,10 @@ made by ``outlast.core.values``; the store never looks inside them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from outlast.core.operation import Effect, OperationKind, OperationState
+from outlast.core.record import record
 from outlast.store.approving import ApprovalRow
 
 TaskState = Literal["queued", "running", "waiting", "succeeded", "failed", "cancelled"]
@@ -21,7 +21,7 @@ ANY_VERSION = ""
 # -- submit ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Parent:
     """The task that spawned a child, by the operation ``key`` under the lease of ``epoch``.
 
@@ -37,7 +37,7 @@ class Parent:
     detached: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Submission:
     """One task to accept.
 
@@ -72,7 +72,7 @@ class Submission:
     origin: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Submitted:
     """The verdict on one submission.
 
@@ -89,7 +89,7 @@ class Submitted:
 # -- sessions and leases -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SessionRenewal:
     """Open or renew one worker process's session.
 
@@ -103,7 +103,7 @@ class SessionRenewal:
     serves: str = "{}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Renewed:
     """alive is False when the sweeper has ended this session: every lease under it is gone."""
 
@@ -112,7 +112,7 @@ class Renewed:
     expires_at: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Serves:
     """One agent version that a worker can run. ``default``: new tasks without a version bind to it."""
 
@@ -121,7 +121,7 @@ class Serves:
     default: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ClaimRequest:
     """Ask for at most ``limit`` tasks.
 
@@ -137,7 +137,7 @@ class ClaimRequest:
     fence: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Claimed:
     """One lease: (tenant, task, epoch) under the session that asked. Small columns only.
 
@@ -155,7 +155,7 @@ class Claimed:
     cancelling: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ClaimReply:
     """What was claimed. refused is True when the session is no longer alive (nothing was claimed)."""
 
@@ -164,7 +164,7 @@ class ClaimReply:
     refused: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TaskRef:
     """A task's whole name."""
 
@@ -172,7 +172,7 @@ class TaskRef:
     task: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Held:
     """A lease, as the worker that holds it knows it."""
 
@@ -181,7 +181,7 @@ class Held:
     epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OperationRow:
     """One operation as it stands on disk.
 
@@ -220,7 +220,7 @@ class OperationRow:
     usage: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class InboxRow:
     """What lies before a task: a signal, or the end of a child.
 
@@ -237,7 +237,7 @@ class InboxRow:
     at: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Loaded:
     """What a worker needs to run a claimed task; read without locks after the claim.
 
@@ -267,7 +267,7 @@ class Loaded:
 # -- facts from outside ------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Settlement:
     """What a person or the settler records of an unknown operation.
 
@@ -290,7 +290,7 @@ class Settlement:
     forced: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Settled:
     """kind ``settled``; ``not_found``; ``conflict`` (not unknown, or its turn moved on; state says what is
     recorded); ``too_early`` (wait_us tells for how long)."""
@@ -300,7 +300,7 @@ class Settled:
     wait_us: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Evidence:
     """A piece of evidence that needs no lease, such as a late answer of a fenced-out attempt.
 
@@ -326,7 +326,7 @@ class Evidence:
 # -- sweeping ----------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SweepRequest:
     """Look for sessions that ran out, timers that are due and deadlines that passed; at most ``limit`` of
     each.
@@ -340,7 +340,7 @@ class SweepRequest:
     grace_us: int = 5_000_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Swept:
     """What one sweep did. more is True when a limit was reached; next_due_us is the time to the next known
     timer."""

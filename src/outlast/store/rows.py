@@ -5,13 +5,14 @@ Units and payloads are those of ``outlast.store.records``; views read committed 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from outlast.core.record import record
 from outlast.store.records import TaskState
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TaskRow:
     """A task as people see it.
 
@@ -50,7 +51,7 @@ class TaskRow:
     budget: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class TaskFilter:
     """List newest first; ``before`` is the id to go on below; at most ``limit`` rows. parent: its
     children."""
@@ -63,7 +64,7 @@ class TaskFilter:
     limit: int = 50
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class EndRow:
     """How a task has ended in its latest round; result and error are None while it lives."""
 
@@ -74,7 +75,7 @@ class EndRow:
     error: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class AttemptRow:
     """One attempt; end is None while its lease stands."""
 
@@ -89,7 +90,7 @@ class AttemptRow:
     end: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class EventCursor:
     """Events of one task with numbers above ``after``."""
 
@@ -98,7 +99,7 @@ class EventCursor:
     after: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class EventRow:
     """A stored event. epoch names the attempt that it belongs to (0: none)."""
 
@@ -111,7 +112,7 @@ class EventRow:
     at: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class OperationFilter:
     """The ledger of one task (``task``), or all operations in a state (only ``unknown`` without a task)."""
 
@@ -123,7 +124,7 @@ class OperationFilter:
     limit: int = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class EvidenceRow:
     """Stored evidence; ``number`` orders it within the operation. says: what it says of its attempt, if
     anything; see ``outlast.store.records.Evidence``."""
@@ -136,7 +137,7 @@ class EvidenceRow:
     says: Literal["happened", "did_not_happen", "over"] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Message:
     """An outbox row. number orders the messages of one task."""
 
@@ -148,7 +149,7 @@ class Message:
     created_at: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Publication:
     """What became of a message: published (the row goes) or parked with a reason."""
 
@@ -158,7 +159,7 @@ class Publication:
     parked: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SessionRow:
     """The session of a worker process that lives. name: a label. serves: JSON text, what the worker says of
     itself: ``pools``, ``agents`` as pairs of name and version, ``tools`` with their effect classes, and
@@ -171,7 +172,7 @@ class SessionRow:
     expires_at: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Health:
     """What the store says of itself. queued counts at most 10,000 entries."""
 

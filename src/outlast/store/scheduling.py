@@ -7,9 +7,9 @@ compares the first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from outlast.core.record import record
 from outlast.store.records import ANY_VERSION, Submission
 
 ANY_REVISION: None = None
@@ -17,7 +17,7 @@ NEW = 0
 """The revision that is expected of a schedule that is not there yet."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Schedule:
     """What a schedule fires, and when.
 
@@ -43,7 +43,7 @@ class Schedule:
     jitter_us: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class PutSchedule:
     """Make a schedule, or put another in its place.
 
@@ -58,7 +58,7 @@ class PutSchedule:
     revision: int | None = ANY_REVISION
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SchedulePut:
     """kind ``created``; ``replaced``; ``unchanged`` (it says so already; no new revision); ``conflict``
     (another revision than the one expected stands, 0 for none). revision: what stands now."""
@@ -67,7 +67,7 @@ class SchedulePut:
     revision: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class SetSchedule:
     """Pause a schedule, let it go on, or delete it; tasks that it fired are left alone.
 
@@ -83,7 +83,7 @@ class SetSchedule:
     revision: int | None = ANY_REVISION
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ScheduleSet:
     """kind ``done``; ``unchanged`` (it stood so already); ``not_found``; ``conflict`` (as in
     ``SchedulePut``)."""
@@ -92,7 +92,7 @@ class ScheduleSet:
     revision: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class ScheduleRow:
     """A schedule as it stands.
 
@@ -121,7 +121,7 @@ class ScheduleRow:
 # -- firing ------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DueRequest:
     """Ask for at most ``limit`` schedules that are due; others leave them alone for ``lease_us``."""
 
@@ -129,7 +129,7 @@ class DueRequest:
     lease_us: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class DueSchedules:
     """What is due by the database's clock, which says ``now``. next_due_us: until the next one is, None for
     none."""
@@ -139,7 +139,7 @@ class DueSchedules:
     next_due_us: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Firing:
     """Fire a schedule for one instant, or only move it on.
 
@@ -158,7 +158,7 @@ class Firing:
     note: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Fired:
     """The verdict on one firing; ``passed``, ``early`` and ``busy`` changed nothing.
 

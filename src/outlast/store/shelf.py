@@ -17,13 +17,14 @@ Lock order: epoch row, key row. The inbox is in the caller's own transaction and
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol
+
+from outlast.core.record import record
 
 __all__ = ["Inbox", "KeyAnswer", "KeyHold", "KeyRequest", "KeyVerdict", "Shelf"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class KeyHold:
     """A right to work under a key: the key, and who holds it."""
 
@@ -32,7 +33,7 @@ class KeyHold:
     holder: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class KeyRequest:
     """A request that wants a key.
 
@@ -51,7 +52,7 @@ class KeyRequest:
     keep_epoch_us: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class KeyAnswer:
     """What a service answered. headers: JSON text, an array of pairs. body: None when it is not kept."""
 
@@ -60,7 +61,7 @@ class KeyAnswer:
     body: bytes | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class KeyVerdict:
     """What came of a claim.
 

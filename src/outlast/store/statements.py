@@ -14,14 +14,15 @@ Names are unique within a folder, so that a statement is called by name alone.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from importlib import resources
 from importlib.resources.abc import Traversable
+
+from outlast.core.record import record
 
 _NAME = re.compile(r"^--\s*name:\s*([a-z][a-z0-9_]*)\s*$")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Statement:
     """One named statement: text without the last semicolon, the sentence above it, the file it is in."""
 

@@ -27,6 +27,7 @@ import httpx2
 
 from outlast import clock
 from outlast.core.outcome import Failed, FailureKind, Outcome, Unknown
+from outlast.core.record import record
 from outlast.core.retry import parse_retry_after
 from outlast.errors import (
     DeadlineExceeded,
@@ -49,7 +50,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Row:
     """One line of the reference table. ``outcome`` is "succeeded", "unknown", or the kind of failure."""
 

@@ -9,12 +9,12 @@ call that it was made for, and for as long: it is not logged and not kept.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
 import httpx2
 
 from outlast.core.outcome import Failed, FailureKind, Unknown
+from outlast.core.record import record
 from outlast.errors import InvalidToken
 
 __all__ = ["ANSWER_HEADER", "TOKEN_HEADER", "Pass", "WayOut", "refused_by_gateway", "through"]
@@ -29,7 +29,7 @@ may
 not be (``refused``) or could not be (``not-sent``); it was sent, and no answer that can be trusted came."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Pass:
     """On whose behalf a request comes. hosts: rules of ``core.destinations``. approval: number of the
     decision that the intent consumed, None where policy let the call by itself. expires_at: microseconds
@@ -80,7 +80,7 @@ class Pass:
             raise InvalidToken("this is no pass of a call") from None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class WayOut:
     """The gateway as one attempt at a call sees it.
 

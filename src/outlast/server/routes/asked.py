@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Request, Response
 
 from outlast.app import Outlast
 from outlast.core import ids, values
+from outlast.core.record import record
 from outlast.errors import ApprovalNotFound, InvalidKey, OperationNotFound, TaskNotFound
 from outlast.server.auth import JUDGE, OPERATE, SUBMIT, Principal, principal
 from outlast.server.closing import Closing, Stopping
@@ -17,7 +17,7 @@ from outlast.server.problem import MAX_ANSWER_BYTES, MEDIA_TYPE, PROBLEMS
 from outlast.views import TaskView
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Asked:
     """A request's surroundings: the app, who calls, what tells of a stop, the path it is mounted under."""
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import asyncpg
@@ -75,6 +76,7 @@ DOUBT_SECONDS = 10.0
 TIDY_SECONDS = 600.0
 """How often a sweep also removes rows that nobody will ask for again."""
 _ASKING = frozenset({"tool", "model", "compensation", "signal"})
+_INBOX = tuple(field.name for field in fields(InboxRow))
 WORN = 256
 """Entries that this process takes from a lane before the lane's mark is moved."""
 
@@ -242,7 +244,7 @@ class PostgresStore(Changing):
             journals.setdefault(row["item"], []).append(operation_of(row))
         lying: dict[int, list[InboxRow]] = {}
         for item, *columns in inboxes:
-            lying.setdefault(item, []).append(InboxRow(**dict(zip(InboxRow.__slots__, columns, strict=True))))
+            lying.setdefault(item, []).append(InboxRow(**dict(zip(_INBOX, columns, strict=True))))
         asked: dict[int, list[ApprovalRow]] = {}
         for row in approvals:
             asked.setdefault(row["item"], []).append(approval_of(row))

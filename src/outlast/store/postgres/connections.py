@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
+from outlast.core.record import record
 from outlast.errors import ConfigurationError, StoreUnavailable
 from outlast.store.postgres import failures
 
@@ -25,7 +25,7 @@ Work = Callable[["asyncpg.Connection[asyncpg.Record]"], Awaitable[Answer]]
 CONNECT_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Duty:
     """What a connection is for.
 

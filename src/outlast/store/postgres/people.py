@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 import asyncpg
@@ -186,7 +187,7 @@ def approval_of(row: asyncpg.Record) -> ApprovalRow:
     return ApprovalRow(**{name: row[name] for name in _APPROVAL}, roles=tuple(row["roles"]))
 
 
-_APPROVAL = tuple(name for name in ApprovalRow.__slots__ if name != "roles")
+_APPROVAL = tuple(field.name for field in fields(ApprovalRow) if field.name != "roles")
 
 
 def _rule_of(row: asyncpg.Record) -> Rule:

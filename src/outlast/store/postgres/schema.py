@@ -8,11 +8,11 @@ ahead.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from importlib import resources
 
 import asyncpg
 
+from outlast.core.record import record
 from outlast.errors import SchemaMismatch, SchemaOutdated, SchemaTooNew
 from outlast.store.contract import SCHEMA_VERSION
 
@@ -34,7 +34,7 @@ values ($1, $2, $3, (extract(epoch from clock_timestamp()) * 1000000)::bigint)
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Migration:
     """One numbered step: its name, its text, and the digest of that text."""
 

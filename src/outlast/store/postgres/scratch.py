@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 
 from outlast import clock
 from outlast.core import ids
+from outlast.core.record import record
 from outlast.errors import ConfigurationError
 from outlast.store.postgres import connections, failures
 from outlast.store.postgres.connections import Address
@@ -33,7 +33,7 @@ limit 1
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Scratch:
     """url: of the database. shown: the same for people, without secrets."""
 

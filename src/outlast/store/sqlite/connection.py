@@ -16,6 +16,8 @@ BUSY_SECONDS = 30.0
 """How long a writer goes on asking for the lock before its callers are told StoreUnavailable."""
 BUSY_SLICE_MS = 200
 """How long SQLite itself asks before we look whether to go on."""
+_STATEMENTS = 512
+"""How many statements stay prepared: those run last, one that ran twice counts twice. There are no more."""
 
 # The file cannot be used as it is: a new connection may find it better.
 _BROKEN = (
@@ -95,7 +97,7 @@ def connect(path: str, *, cache_kib: int = 16_384) -> apsw.Connection:
     try:
         if path != MEMORY:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
-        connection = apsw.Connection(path, statementcachesize=200)
+        connection = apsw.Connection(path, statementcachesize=_STATEMENTS)
     except (apsw.Error, OSError) as error:
         raise _cannot_open(path, error) from error
     try:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
 from importlib import resources
 
+from outlast.core.record import record
 from outlast.errors import SchemaMismatch, SchemaOutdated, SchemaTooNew
 from outlast.store.contract import SCHEMA_VERSION
 from outlast.store.sqlite.transaction import Transaction
@@ -14,7 +14,7 @@ from outlast.store.sqlite.transaction import Transaction
 _FILE = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@record
 class Migration:
     """One step of the schema. checksum: SHA-256 of its text, in hex."""
 

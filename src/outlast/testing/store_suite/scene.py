@@ -115,6 +115,8 @@ def changed(before: Dump, after: Dump, *, ignoring: Sequence[str] = ("writers",)
         if table in ignoring:
             continue
         was, now = before.get(table, []), after.get(table, [])
+        if was == now:
+            continue
         gone = [row for row in was if row not in now]
         come = [row for row in now if row not in was]
         if gone or come:
