@@ -124,6 +124,8 @@ class People:
         tail = Tail(member.store, poll_s=POLL_S)
         await asyncio.sleep(self._fate.uniform(0.0, 1.5))
         app = await self._app(member)
+        # Every third one asks for silence.
+        member.store.announces = self.world.announces and number % 3 > 0
         task = await self._submit(app, number)
         seen: list[int] = []
         kind = ""

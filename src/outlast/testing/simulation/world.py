@@ -61,6 +61,10 @@ class World:
         self.violations: list[str] = []
         self.late = 0
         """How many verbs, of which nobody waits for an answer, the database has still to come to."""
+        self.moves: set[tuple[str, str, str]] = set()
+        """Moves of the transition tables that the dump of the end does not show."""
+        self.announces = False
+        """Whether clients ask for their tasks to be announced."""
         self._batches: dict[str, tuple[int, list[Flushed]]] = {}
         self._members: list[Member] = []
         self._enter(self.loop.root, "world")
