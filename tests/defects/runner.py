@@ -95,6 +95,7 @@ _SAID = (
     ("cancel was acknowledged", "people: an acknowledged cancel is final"),
     ("lease that was lost", "the tool service: nothing is sent under a lost lease"),
     ("before it was forked", "the tool service: a fork does nothing again"),
+    ("schedule", "the timetable: each instant fires once"),
     ("message", "the broker: what is committed leaves, in order"),
     ("the stream of", "clients: streams have no gaps"),
     ("a client or the script failed", "clients: they are told the truth"),

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, Protocol
 
 from outlast.testing.simulation.relay import Relays
+from outlast.testing.simulation.timetable import Timetable
 from outlast.testing.simulation.weather import Faults
 from outlast.testing.simulation.world import World
 
@@ -34,7 +35,8 @@ class Ingredient(Protocol):
         ...
 
     async def rest(self) -> None:
-        """Wait until nothing is left to do; every task has ended by now, and the workers are there yet."""
+        """Wait until nothing is left to do here; the workers are there yet. Asked when the world has healed,
+        and again when every task has ended."""
         ...
 
     def leave(self) -> None:
@@ -51,6 +53,8 @@ def ingredients_of(world: World, faults: Faults) -> list[Ingredient]:
     made: list[Ingredient] = []
     if faults.relays:
         made.append(Relays(world, faults))
+    if faults.schedules:
+        made.append(Timetable(world, faults))
     return made
 
 
@@ -59,4 +63,6 @@ def mixed(random: Random) -> dict[str, Any]:
     drawn: dict[str, Any] = {}
     if random.random() < SHARE:
         drawn |= {"relays": 2, "broker": 0.3}
+    if random.random() < SHARE:
+        drawn |= {"schedules": 2}
     return drawn

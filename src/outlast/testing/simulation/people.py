@@ -29,7 +29,7 @@ from outlast.store.records import OperationRow, Settlement, TaskRef
 from outlast.store.rows import OperationFilter, TaskRow
 from outlast.streams.tail import FINAL, Tail
 from outlast.submitting import DEFAULT_TENANT
-from outlast.testing.simulation.agents import APP, LISTENERS, SIGNAL, TOOL_TIMEOUT_S
+from outlast.testing.simulation.agents import LISTENERS, SIGNAL, TOOL_TIMEOUT_S, open_app
 from outlast.testing.simulation.weather import Faults
 from outlast.testing.simulation.world import Member, World
 from outlast.views import ApprovalView
@@ -106,24 +106,13 @@ class People:
         task: asyncio.Task[Any] = self.world.start(member.node, doing, name=name)
         return task
 
-    async def _app(self, member: Member) -> Outlast:
-        app = Outlast("people", store=member.store)
-        app.registry = APP.registry
-        while True:
-            try:
-                await app.open()
-            except StoreUnavailable:
-                await asyncio.sleep(0.5)
-                continue
-            return app
-
     # -- clients --------------------------------------------------------------------------------------------
 
     async def _client(self, member: Member, number: int) -> None:
         """Submit a task and follow its stream to the end, however often the store is away."""
         tail = Tail(member.store, poll_s=POLL_S)
         await asyncio.sleep(self._fate.uniform(0.0, 1.5))
-        app = await self._app(member)
+        app = await open_app(member)
         # Every third one asks for silence.
         member.store.announces = self.world.announces and number % 3 > 0
         task = await self._submit(app, number)
@@ -160,7 +149,7 @@ class People:
 
     async def _decide(self, member: Member, number: int) -> None:
         """Decide on what is asked: agree, refuse, change it, or leave it for later."""
-        approvals = Approvals(await self._app(member))
+        approvals = Approvals(await open_app(member))
         while not self.done:
             await asyncio.sleep(self._fate.uniform(0.2, 1.5))
             try:
@@ -200,7 +189,7 @@ class People:
 
     async def _send(self, member: Member, number: int) -> None:
         """Send signals to those who may wait for them, some of them twice."""
-        app = await self._app(member)
+        app = await open_app(member)
         sent = 0
         while not self.done:
             await asyncio.sleep(self._fate.uniform(0.2, 2.0))
@@ -223,7 +212,7 @@ class People:
     async def _cancel(self, member: Member, number: int) -> None:
         """Cancel a task at some moment, as often as it takes to be told."""
         await asyncio.sleep(self._fate.uniform(0.0, MEDDLE_S))
-        app = await self._app(member)
+        app = await open_app(member)
         for _ in range(PATIENCE):
             if self.accepted:
                 break
@@ -248,7 +237,7 @@ class People:
 
     async def _retry(self, member: Member, number: int) -> None:
         """Try a task again that has ended badly."""
-        app = await self._app(member)
+        app = await open_app(member)
         for _ in range(PATIENCE):
             await asyncio.sleep(self._fate.uniform(0.5, 2.0))
             rows: list[TaskRow] = []
@@ -271,7 +260,7 @@ class People:
     async def _fork(self, member: Member, number: int) -> None:
         """Fork a task somewhere in its journal."""
         await asyncio.sleep(self._fate.uniform(0.5, MEDDLE_S))
-        app = await self._app(member)
+        app = await open_app(member)
         for _ in range(PATIENCE):
             await asyncio.sleep(1.0)
             if not self.accepted:

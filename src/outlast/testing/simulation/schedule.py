@@ -251,6 +251,8 @@ class _Schedule:
         healing.cancel()
         self.ended_at = world.loop.counted
         self._heal()
+        for each in self.ingredients:
+            await each.rest()
         await self._rest()
         for each in self.ingredients:
             await each.rest()

@@ -30,7 +30,8 @@ class Faults:
     wake-up hints that get lost. spell_s: for how long after the start store, tools and hints misbehave;
     crashes are bound to the work instead. cancels, retries, forks: how often people cancel a task, try one
     again that has ended badly, and fork one, at moments of their own. relays: how many publish the outbox;
-    broker: share of messages that get lost on the way to the broker or are not confirmed.
+    broker: share of messages that get lost on the way to the broker or are not confirmed. schedules: how many
+    people keep schedules.
     """
 
     crashes: int = 0
@@ -46,6 +47,7 @@ class Faults:
     forks: int = 0
     relays: int = 0
     broker: float = 0.0
+    schedules: int = 0
 
     @property
     def strikes(self) -> int:
