@@ -95,6 +95,8 @@ _SAID = (
     ("cancel was acknowledged", "people: an acknowledged cancel is final"),
     ("lease that was lost", "the tool service: nothing is sent under a lost lease"),
     ("before it was forked", "the tool service: a fork does nothing again"),
+    ("adopt", "the store's other eyes: a task is adopted as it was seen"),
+    ("its code asked for", "the journal: no answer is for another question"),
     ("schedule", "the timetable: each instant fires once"),
     ("message", "the broker: what is committed leaves, in order"),
     ("the stream of", "clients: streams have no gaps"),

@@ -31,10 +31,7 @@ Row = Mapping[str, Any]
 CALLS: Final = ("tool", "compensation")
 
 _TRUTHFUL: Final = "the operator settles truthfully, and only what is not under way any more"
-_ONE_VERSION: Final = "the world has one version of the code"
 UNREACHED: Final[dict[Move, str]] = {
-    ("task", "queued", "adopt"): _ONE_VERSION,
-    ("task", "waiting", "adopt"): _ONE_VERSION,
     ("operation", "succeeded", "contradict"): _TRUTHFUL,
     ("operation", "failed", "contradict"): _TRUTHFUL,
     ("message", "parked", "unpark"): "no verb of the store does it yet",

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from random import Random
 from typing import Any, Protocol
 
+from outlast.testing.simulation.adopting import Adopting
+from outlast.testing.simulation.people import People
 from outlast.testing.simulation.relay import Relays
 from outlast.testing.simulation.timetable import Timetable
 from outlast.testing.simulation.weather import Faults
@@ -48,13 +50,15 @@ class Ingredient(Protocol):
         ...
 
 
-def ingredients_of(world: World, faults: Faults) -> list[Ingredient]:
+def ingredients_of(world: World, faults: Faults, people: People) -> list[Ingredient]:
     """Make the ingredients that faults name."""
     made: list[Ingredient] = []
     if faults.relays:
         made.append(Relays(world, faults))
     if faults.schedules:
         made.append(Timetable(world, faults))
+    if faults.adopts:
+        made.append(Adopting(world, faults, people))
     return made
 
 
@@ -65,4 +69,6 @@ def mixed(random: Random) -> dict[str, Any]:
         drawn |= {"relays": 2, "broker": 0.3}
     if random.random() < SHARE:
         drawn |= {"schedules": 2}
+    if random.random() < SHARE:
+        drawn |= {"adopts": 2}
     return drawn

@@ -138,10 +138,11 @@ class People:
             except StoreUnavailable:
                 await asyncio.sleep(0.5)
                 continue
-            self._took(handle.id, shape)
+            self.took(handle.id, shape)
             return handle.id
 
-    def _took(self, task: str, shape: str) -> None:
+    def took(self, task: str, shape: str) -> None:
+        """Keep that a task was accepted, and of which shape it is."""
         self.accepted.append((DEFAULT_TENANT, task))
         self.shapes[task] = shape
 
@@ -280,7 +281,7 @@ class People:
                 return
             self.world.note(f"forked before {before}")
             self.forked[handle.id] = task
-            self._took(handle.id, self.shapes[task])
+            self.took(handle.id, self.shapes[task])
             return
 
     def sent(self, task: str) -> set[Any]:

@@ -178,7 +178,7 @@ class _Schedule:
         self.fate = self.world.random("fate")
         self.ended_at = 0
         self.people = People(self.world, self.world.random("people"), faults, agents)
-        self.ingredients = ingredients_of(self.world, faults)
+        self.ingredients = ingredients_of(self.world, faults, self.people)
         self.violations = self.world.violations
         self.misfortunes: list[str] = []
         self.serving: dict[str, tuple[Member, Worker, asyncio.Task[None]]] = {}

@@ -31,7 +31,7 @@ class Faults:
     crashes are bound to the work instead. cancels, retries, forks: how often people cancel a task, try one
     again that has ended badly, and fork one, at moments of their own. relays: how many publish the outbox;
     broker: share of messages that get lost on the way to the broker or are not confirmed. schedules: how many
-    people keep schedules.
+    people keep schedules. adopts: how many tasks have code that changes, and are moved to another version.
     """
 
     crashes: int = 0
@@ -48,6 +48,7 @@ class Faults:
     relays: int = 0
     broker: float = 0.0
     schedules: int = 0
+    adopts: int = 0
 
     @property
     def strikes(self) -> int:

@@ -13,7 +13,7 @@ Not covered: a world ends with ``close``; until then it keeps every coroutine th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from random import Random
 from typing import Any, TypeVar
@@ -65,6 +65,8 @@ class World:
         """Moves of the transition tables that the dump of the end does not show."""
         self.announces = False
         """Whether clients ask for their tasks to be announced."""
+        self.code: Callable[[], bool] = lambda: False
+        """Whether the node that runs has loaded other code under the same version."""
         self._batches: dict[str, tuple[int, list[Flushed]]] = {}
         self._members: list[Member] = []
         self._enter(self.loop.root, "world")
