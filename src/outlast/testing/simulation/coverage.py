@@ -49,7 +49,7 @@ FAULTS: Final[frozenset[str]] = frozenset(
     + ["hint lost"]
     + [f"worker {kind}" for kind in get_args(Kind)]
     + [f"broker {kind}" for kind in BROKER_FAULTS]
-    + ["relay crash", "relay freeze"]
+    + ["relay crash", "relay freeze", "policy away"]
 )
 """Faults that such a run has to play."""
 

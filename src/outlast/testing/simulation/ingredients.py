@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from outlast.testing.simulation.adopting import Adopting
 from outlast.testing.simulation.people import People
 from outlast.testing.simulation.relay import Relays
+from outlast.testing.simulation.ruling import Ruling
 from outlast.testing.simulation.timetable import Timetable
 from outlast.testing.simulation.weather import Faults
 from outlast.testing.simulation.world import World
@@ -59,6 +60,8 @@ def ingredients_of(world: World, faults: Faults, people: People) -> list[Ingredi
         made.append(Timetable(world, faults))
     if faults.adopts:
         made.append(Adopting(world, faults, people))
+    if faults.rules:
+        made.append(Ruling(world, faults, people))
     return made
 
 
@@ -71,4 +74,6 @@ def mixed(random: Random) -> dict[str, Any]:
         drawn |= {"schedules": 2}
     if random.random() < SHARE:
         drawn |= {"adopts": 2}
+    if random.random() < SHARE:
+        drawn |= {"rules": 2}
     return drawn

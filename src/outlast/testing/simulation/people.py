@@ -16,6 +16,7 @@ Not covered: people who die; links and HTTP.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine
 from random import Random
 from typing import Any, Literal
@@ -40,6 +41,8 @@ MEDDLE_S = 9.0
 """How long after the start people may begin to meddle."""
 PATIENCE = 12
 """How often somebody looks for a task to meddle with."""
+INSISTS = 4
+"""How often the operator wants one attempt sent again before they say that it did not happen."""
 LEAVES = 0.4
 """Share of questions that somebody leaves for later, as long as the world has not healed."""
 
@@ -67,6 +70,8 @@ class People:
         """Which task each fork was made from."""
         self.denied: set[tuple[str, str]] = set()
         """Calls, by task and key, of which the operator has found that they did not happen."""
+        self._resent: Counter[tuple[str, str, int]] = Counter()
+        """How often the operator wanted a call sent again, by task, key and attempt."""
         self.said: dict[tuple[str, str], set[str]] = {}
         """What each person has decided on, by question: fingerprints that they saw; ``*`` for an edit."""
 
@@ -81,7 +86,7 @@ class People:
         ):
             ending += [self._begin(f"{name}{number}", work, number) for number in range(1, count + 1)]
         self.staying.append(self._begin("operator", self._operate, 1))
-        if {"asker"} & set(self.agents):
+        if "asker" in self.agents or faults.rules:
             for number in (1, 2):
                 self.staying.append(self._begin(f"approver{number}", self._decide, number))
         if LISTENERS & set(self.agents):
@@ -317,7 +322,10 @@ class People:
         (head,) = await member.store.read_tasks([TaskRef(tenant=row.tenant, task=row.task)])
         # Of two tasks that go on under one key, the one that sent first may send again.
         own = row.idempotency_key in (None, f"{row.task}:{row.key}")
-        absent: Verdict = "send_again" if own and head.state not in TASK.final else "did_not_happen"
+        # Where a rule denies it by now, no word of the operator's makes it go.
+        resent = (row.task, row.key, row.attempt)
+        again = own and head.state not in TASK.final and self._resent[resent] < INSISTS
+        absent: Verdict = "send_again" if again else "did_not_happen"
         settlement = Settlement(
             tenant=row.tenant,
             task=row.task,
@@ -330,4 +338,5 @@ class People:
         )
         if settlement.verdict == "did_not_happen":
             self.denied.add((row.task, row.key))
+        self._resent[resent] += settlement.verdict == "send_again"
         await member.store.settle([settlement])

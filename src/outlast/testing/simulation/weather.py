@@ -32,6 +32,7 @@ class Faults:
     again that has ended badly, and fork one, at moments of their own. relays: how many publish the outbox;
     broker: share of messages that get lost on the way to the broker or are not confirmed. schedules: how many
     people keep schedules. adopts: how many tasks have code that changes, and are moved to another version.
+    rules: how many tasks live under policy that fails and rules that change.
     """
 
     crashes: int = 0
@@ -49,6 +50,7 @@ class Faults:
     broker: float = 0.0
     schedules: int = 0
     adopts: int = 0
+    rules: int = 0
 
     @property
     def strikes(self) -> int:

@@ -67,6 +67,8 @@ class World:
         """Whether clients ask for their tasks to be announced."""
         self.code: Callable[[], bool] = lambda: False
         """Whether the node that runs has loaded other code under the same version."""
+        self.policy_answers: Callable[[str, str], bool] = lambda task, operation: True
+        """Whether policy can be asked about an operation of a task."""
         self._batches: dict[str, tuple[int, list[Flushed]]] = {}
         self._members: list[Member] = []
         self._enter(self.loop.root, "world")
