@@ -20,15 +20,15 @@ RULED = Faults(crashes=2, freezes=1, drains=1, store=0.05, tools=0.2, retries=1,
 def test_nothing_is_sent_against_what_stands() -> None:
     effects = changed = 0
     played: set[str] = set()
-    for seed in range(60):
+    for seed in range(30):
         report = run_schedule(seed, tasks=1, faults=RULED)
         assert not report.violations, report
         effects += report.effects
         changed += sum(" put_rule" in line or " withdraw_rule" in line for line in report.lines)
         played |= report.played
     assert "policy away" in played
-    assert changed > 300
-    assert effects > 200
+    assert changed > 150
+    assert effects > 100
 
 
 Break = Callable[[pytest.MonkeyPatch], None]

@@ -21,11 +21,11 @@ SECOND_US = 1_000_000
 
 def test_every_instant_fires_once_whatever_becomes_of_workers() -> None:
     fired = 0
-    for seed in range(60):
+    for seed in range(30):
         report = run_schedule(seed, tasks=1, faults=KEPT)
         assert not report.violations, report
         fired += sum("fire_schedules" in line for line in report.lines)
-    assert fired > 300
+    assert fired > 150
 
 
 def test_what_is_on_time_is_not_passed_over() -> None:
