@@ -348,6 +348,19 @@ def test_what_becomes_of_missed_firings(
     assert (list(due.fires), due.next_at) == (expected, following)
 
 
+@pytest.mark.parametrize("most", [1, 2, 100])
+def test_what_is_on_time_was_not_missed(most: int) -> None:
+    """A look that comes a little late passes over nothing, however few missed firings are made up for."""
+    often = Every(every_us=SECOND_US)
+    due = decide(often, "all", most, NOON, NOON + 5 * SECOND_US)
+    assert (due.fires, due.note) == (tuple(NOON + n * SECOND_US for n in range(6)), None)
+    late = decide(often, "all", most, NOON, NOON + 10 * MINUTE)
+    assert late.fires == tuple(NOON + 10 * MINUTE - n * SECOND_US for n in range(max(most, 61) - 1, -1, -1))
+    assert late.note
+    minutely = decide(timing_of(cron="* * * * *"), "all", most, NOON - MINUTE, NOON)
+    assert (minutely.fires, minutely.note) == ((NOON - MINUTE, NOON), None)
+
+
 def test_what_is_left_out_is_said() -> None:
     dropped = decide(HOURLY, "all", 2, NOON - 9 * HOUR, NOON).note
     assert dropped == "more than 2 were missed; those before 2026-06-01T11:00:00Z were dropped"

@@ -623,8 +623,8 @@ def business_key_kept(patch: Patch) -> None:
 NOT_CAUGHT = {
     "read a limit, then write": "there are no limits in the store yet; the nearest rule, business keys, is"
     " broken above",
-    "remember the highest outbox number": "there is no relay yet; and SQLite has one writer, so that numbers"
-    " are committed in their order: that fault needs PostgreSQL",
+    "remember the highest outbox number": "SQLite has one writer, so that numbers are committed in their"
+    " order: that fault needs PostgreSQL",
     "look before the lock is taken": "SQLite has one writer: that fault needs PostgreSQL",
 }
 """Faults that cannot be put into this world, and why."""

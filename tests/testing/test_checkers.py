@@ -612,6 +612,14 @@ def _keep_a_message_in_a_quiet_system(it: Exhibit) -> None:
     it.dump["outbox"].append(message)
 
 
+@breaks("quiet_is_quiet", "outbox holds 1 rows to publish")
+def _keep_a_message_before_a_parked_one_in_a_quiet_system(it: Exhibit) -> None:
+    message = it.rows("outbox", "succeeded")[0]
+    _quiet(it)
+    parked = {**message, "number": message["number"] + 1, "parked": "too large"}
+    it.dump["outbox"] += [message, parked]
+
+
 @breaks("quiet_is_quiet", "writers grew from")
 def _grow_in_a_quiet_system(it: Exhibit) -> None:
     _quiet(it)
@@ -626,6 +634,14 @@ async def test_a_whole_dump_has_no_violations(exhibit: Exhibit) -> None:
     exhibit.published = [
         ("tenant-green", exhibit.tasks["succeeded"], topic) for topic in ("task.submitted", "task.succeeded")
     ]
+    assert exhibit.check() == []
+
+
+async def test_what_is_parked_and_what_it_holds_back_may_stay_in_a_quiet_system(exhibit: Exhibit) -> None:
+    parked = {**exhibit.rows("outbox", "succeeded")[0], "parked": "too large"}
+    _quiet(exhibit)
+    exhibit.dump["outbox"] += [parked, {**parked, "number": parked["number"] + 1, "parked": None}]
+    exhibit.earlier = None
     assert exhibit.check() == []
 
 

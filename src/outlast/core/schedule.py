@@ -335,14 +335,17 @@ def decide(timing: Timing, missed: Missed, max_missed: int, first: int, now: int
     """Say what fires of everything from ``first`` to now, by the policy on missed firings.
 
     ``skip``: only what is on time (less than a minute late). ``once``: the newest instant for all, if any was
-    missed. ``all``: each, but only the newest ``max_missed``.
+    missed. ``all``: each, but only the newest ``max_missed``, and never fewer than are on time.
     """
-    instants, more = pending(timing, first, now, max_missed if missed == "all" else _ON_TIME)
+    instants, more = pending(timing, first, now, max(max_missed, _ON_TIME) if missed == "all" else _ON_TIME)
     next_at = next_after(timing, instants[-1])
     if not more and now - instants[0] <= LATE_US:
         return Due(fires=tuple(instants), next_at=next_at)
     if missed == "all":
-        note = f"more than {max_missed} were missed; those before {instant_text(instants[0])} were dropped"
+        kept = max(max_missed, sum(now - instant <= LATE_US for instant in instants))
+        more = more or len(instants) > kept
+        instants = instants[-kept:]
+        note = f"more than {kept} were missed; those before {instant_text(instants[0])} were dropped"
         return Due(fires=tuple(instants), next_at=next_at, note=note if more else None)
     if missed == "once":
         note = f"fired once for all that were missed since {instant_text(first)}"

@@ -142,6 +142,17 @@ def _is_over(seen: Evidence, row: Row) -> bool:
     return head is None or head["state"] in TASK.final
 
 
+def _is_held_back(seen: Evidence, message: Row) -> bool:
+    """Whether a message is parked, or comes after one of its task that is."""
+    name = (message["tenant"], message["task"])
+    return any(
+        row["parked"] is not None
+        and (row["tenant"], row["task"]) == name
+        and row["number"] <= message["number"]
+        for row in seen.rows("outbox")
+    )
+
+
 def quiet_is_quiet(seen: Evidence) -> Iterator[str]:
     """A quiet system holds nothing that only work in progress needs, and grows no table."""
     if not seen.quiet:
@@ -157,7 +168,7 @@ def quiet_is_quiet(seen: Evidence) -> Iterator[str]:
         if (row["by_tenant"], row["scope"]) not in switches or _is_over(seen, row):
             by = f"({row['by_tenant']}, {row['scope']})"
             yield f"{where(row)}: is held back by nothing {by} in a quiet system"
-    pending = [row for row in seen.rows("outbox") if row["parked"] is None]
+    pending = [row for row in seen.rows("outbox") if not _is_held_back(seen, row)]
     if pending:
         yield f"outbox holds {len(pending)} rows to publish in a quiet system"
     for table, rows in (seen.earlier or {}).items():

@@ -10,14 +10,15 @@ key. Each answers the tickets that it made.
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from outlast.app import Outlast
 from outlast.core.approval import Answer, Ask
 from outlast.core.retry import Backoff
 from outlast.engine.context import TaskContext
-from outlast.errors import OperationError, WaitTimeout
-from outlast.testing.simulation.world import current_world
+from outlast.errors import OperationError, StoreUnavailable, WaitTimeout
+from outlast.testing.simulation.world import Member, current_world
 from outlast.tools.call import ToolCall
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "MUST_BE_ASKED",
     "SIGNAL",
     "TOOL_TIMEOUT_S",
+    "open_app",
 ]
 
 TOOL_TIMEOUT_S = 5
@@ -52,6 +54,19 @@ MUST_BE_ASKED = frozenset({"pay"})
 SIGNAL = "news"
 LISTENERS = frozenset({"patient", "racer"})
 """Agents that wait for signals of that name."""
+
+
+async def open_app(member: Member) -> Outlast:
+    """Answer the app as somebody has it who is no worker, as soon as the store lets them open it."""
+    app = Outlast("people", store=member.store)
+    app.registry = APP.registry
+    while True:
+        try:
+            await app.open()
+        except StoreUnavailable:
+            await asyncio.sleep(0.5)
+            continue
+        return app
 
 
 # -- tools --------------------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, get_args
 
 from outlast.core.transitions import APPROVAL, ATTEMPT, MACHINES, OPERATION, TASK, Machine
+from outlast.testing.simulation.relay import BROKER_FAULTS
 from outlast.testing.simulation.weather import Kind, StoreFault, ToolFault
 
 __all__ = ["FAULTS", "PROMISED", "UNREACHED", "Coverage", "Move", "moves_of"]
@@ -30,15 +31,10 @@ Row = Mapping[str, Any]
 CALLS: Final = ("tool", "compensation")
 
 _TRUTHFUL: Final = "the operator settles truthfully, and only what is not under way any more"
-_ONE_VERSION: Final = "the world has one version of the code"
 UNREACHED: Final[dict[Move, str]] = {
-    ("task", "queued", "adopt"): _ONE_VERSION,
-    ("task", "waiting", "adopt"): _ONE_VERSION,
     ("operation", "succeeded", "contradict"): _TRUTHFUL,
     ("operation", "failed", "contradict"): _TRUTHFUL,
-    ("message", "pending", "publish"): "the world has no relay yet",
-    ("message", "pending", "park"): "the world has no relay yet",
-    ("message", "parked", "unpark"): "the world has no relay yet",
+    ("message", "parked", "unpark"): "no verb of the store does it yet",
 }
 """Moves that the world does not make, and why."""
 
@@ -52,6 +48,8 @@ FAULTS: Final[frozenset[str]] = frozenset(
     + [f"tool {kind}" for kind in get_args(ToolFault) if kind != "none"]
     + ["hint lost"]
     + [f"worker {kind}" for kind in get_args(Kind)]
+    + [f"broker {kind}" for kind in BROKER_FAULTS]
+    + ["relay crash", "relay freeze", "policy away"]
 )
 """Faults that such a run has to play."""
 

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import Context
+from dataclasses import replace
 from random import Random
 from typing import Any, Protocol, TypeVar
 
@@ -228,6 +229,8 @@ class NodeStore:
     def __init__(self, site: Site, name: str) -> None:
         self._site = site
         self._name = name
+        self.announces = False
+        """Whether what is submitted from here is to be announced, for which the app has no word yet."""
         self.ears = NodeWakes(site.weather, site.hint)
         self.wakes: Wakes = self.ears
 
@@ -282,6 +285,8 @@ class NodeStore:
         return await self._carry("migrate", lambda store: store.migrate())
 
     async def submit(self, batch: Sequence[Submission], *, connection: Any = None) -> list[Submitted]:
+        if self.announces:
+            batch = [replace(one, announce=True) for one in batch]
         return await self._carry("submit", lambda store: store.submit(batch, connection=connection))
 
     async def renew(self, renewal: SessionRenewal, *, now: int | None = None) -> Renewed:

@@ -16,6 +16,7 @@ Not covered: people who die; links and HTTP.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Coroutine
 from random import Random
 from typing import Any, Literal
@@ -29,7 +30,7 @@ from outlast.store.records import OperationRow, Settlement, TaskRef
 from outlast.store.rows import OperationFilter, TaskRow
 from outlast.streams.tail import FINAL, Tail
 from outlast.submitting import DEFAULT_TENANT
-from outlast.testing.simulation.agents import APP, LISTENERS, SIGNAL, TOOL_TIMEOUT_S
+from outlast.testing.simulation.agents import LISTENERS, SIGNAL, TOOL_TIMEOUT_S, open_app
 from outlast.testing.simulation.weather import Faults
 from outlast.testing.simulation.world import Member, World
 from outlast.views import ApprovalView
@@ -40,6 +41,8 @@ MEDDLE_S = 9.0
 """How long after the start people may begin to meddle."""
 PATIENCE = 12
 """How often somebody looks for a task to meddle with."""
+INSISTS = 4
+"""How often the operator wants one attempt sent again before they say that it did not happen."""
 LEAVES = 0.4
 """Share of questions that somebody leaves for later, as long as the world has not healed."""
 
@@ -67,6 +70,8 @@ class People:
         """Which task each fork was made from."""
         self.denied: set[tuple[str, str]] = set()
         """Calls, by task and key, of which the operator has found that they did not happen."""
+        self._resent: Counter[tuple[str, str, int]] = Counter()
+        """How often the operator wanted a call sent again, by task, key and attempt."""
         self.said: dict[tuple[str, str], set[str]] = {}
         """What each person has decided on, by question: fingerprints that they saw; ``*`` for an edit."""
 
@@ -81,7 +86,7 @@ class People:
         ):
             ending += [self._begin(f"{name}{number}", work, number) for number in range(1, count + 1)]
         self.staying.append(self._begin("operator", self._operate, 1))
-        if {"asker"} & set(self.agents):
+        if "asker" in self.agents or faults.rules:
             for number in (1, 2):
                 self.staying.append(self._begin(f"approver{number}", self._decide, number))
         if LISTENERS & set(self.agents):
@@ -106,24 +111,15 @@ class People:
         task: asyncio.Task[Any] = self.world.start(member.node, doing, name=name)
         return task
 
-    async def _app(self, member: Member) -> Outlast:
-        app = Outlast("people", store=member.store)
-        app.registry = APP.registry
-        while True:
-            try:
-                await app.open()
-            except StoreUnavailable:
-                await asyncio.sleep(0.5)
-                continue
-            return app
-
     # -- clients --------------------------------------------------------------------------------------------
 
     async def _client(self, member: Member, number: int) -> None:
         """Submit a task and follow its stream to the end, however often the store is away."""
         tail = Tail(member.store, poll_s=POLL_S)
         await asyncio.sleep(self._fate.uniform(0.0, 1.5))
-        app = await self._app(member)
+        app = await open_app(member)
+        # Every third one asks for silence.
+        member.store.announces = self.world.announces and number % 3 > 0
         task = await self._submit(app, number)
         seen: list[int] = []
         kind = ""
@@ -147,10 +143,11 @@ class People:
             except StoreUnavailable:
                 await asyncio.sleep(0.5)
                 continue
-            self._took(handle.id, shape)
+            self.took(handle.id, shape)
             return handle.id
 
-    def _took(self, task: str, shape: str) -> None:
+    def took(self, task: str, shape: str) -> None:
+        """Keep that a task was accepted, and of which shape it is."""
         self.accepted.append((DEFAULT_TENANT, task))
         self.shapes[task] = shape
 
@@ -158,7 +155,7 @@ class People:
 
     async def _decide(self, member: Member, number: int) -> None:
         """Decide on what is asked: agree, refuse, change it, or leave it for later."""
-        approvals = Approvals(await self._app(member))
+        approvals = Approvals(await open_app(member))
         while not self.done:
             await asyncio.sleep(self._fate.uniform(0.2, 1.5))
             try:
@@ -198,7 +195,7 @@ class People:
 
     async def _send(self, member: Member, number: int) -> None:
         """Send signals to those who may wait for them, some of them twice."""
-        app = await self._app(member)
+        app = await open_app(member)
         sent = 0
         while not self.done:
             await asyncio.sleep(self._fate.uniform(0.2, 2.0))
@@ -221,7 +218,7 @@ class People:
     async def _cancel(self, member: Member, number: int) -> None:
         """Cancel a task at some moment, as often as it takes to be told."""
         await asyncio.sleep(self._fate.uniform(0.0, MEDDLE_S))
-        app = await self._app(member)
+        app = await open_app(member)
         for _ in range(PATIENCE):
             if self.accepted:
                 break
@@ -246,7 +243,7 @@ class People:
 
     async def _retry(self, member: Member, number: int) -> None:
         """Try a task again that has ended badly."""
-        app = await self._app(member)
+        app = await open_app(member)
         for _ in range(PATIENCE):
             await asyncio.sleep(self._fate.uniform(0.5, 2.0))
             rows: list[TaskRow] = []
@@ -269,7 +266,7 @@ class People:
     async def _fork(self, member: Member, number: int) -> None:
         """Fork a task somewhere in its journal."""
         await asyncio.sleep(self._fate.uniform(0.5, MEDDLE_S))
-        app = await self._app(member)
+        app = await open_app(member)
         for _ in range(PATIENCE):
             await asyncio.sleep(1.0)
             if not self.accepted:
@@ -289,7 +286,7 @@ class People:
                 return
             self.world.note(f"forked before {before}")
             self.forked[handle.id] = task
-            self._took(handle.id, self.shapes[task])
+            self.took(handle.id, self.shapes[task])
             return
 
     def sent(self, task: str) -> set[Any]:
@@ -325,7 +322,10 @@ class People:
         (head,) = await member.store.read_tasks([TaskRef(tenant=row.tenant, task=row.task)])
         # Of two tasks that go on under one key, the one that sent first may send again.
         own = row.idempotency_key in (None, f"{row.task}:{row.key}")
-        absent: Verdict = "send_again" if own and head.state not in TASK.final else "did_not_happen"
+        # Where a rule denies it by now, no word of the operator's makes it go.
+        resent = (row.task, row.key, row.attempt)
+        again = own and head.state not in TASK.final and self._resent[resent] < INSISTS
+        absent: Verdict = "send_again" if again else "did_not_happen"
         settlement = Settlement(
             tenant=row.tenant,
             task=row.task,
@@ -338,4 +338,5 @@ class People:
         )
         if settlement.verdict == "did_not_happen":
             self.denied.add((row.task, row.key))
+        self._resent[resent] += settlement.verdict == "send_again"
         await member.store.settle([settlement])

@@ -40,6 +40,7 @@ from outlast.testing.simulation.agents import (
     MUST_BE_ASKED,
 )
 from outlast.testing.simulation.coverage import Move, moves_of
+from outlast.testing.simulation.ingredients import ingredients_of, mixed
 from outlast.testing.simulation.loop import Node, Order, Stuck
 from outlast.testing.simulation.people import POLL_S, People
 from outlast.testing.simulation.weather import Faults, Kind
@@ -145,7 +146,8 @@ def varied(seed: int) -> dict[str, Any]:
     return {
         "workers": random.choice((2, 2, 3)),
         "tasks": random.choice((1, 2, 2, 3)),
-        "faults": faults,
+        # Drawn apart, so that a schedule that has none of it stays the schedule that it was.
+        "faults": replace(faults, **mixed(Random(f"{seed}/ingredients"))),
         "agents": AGENTS,
     }
 
@@ -176,6 +178,7 @@ class _Schedule:
         self.fate = self.world.random("fate")
         self.ended_at = 0
         self.people = People(self.world, self.world.random("people"), faults, agents)
+        self.ingredients = ingredients_of(self.world, faults, self.people)
         self.violations = self.world.violations
         self.misfortunes: list[str] = []
         self.serving: dict[str, tuple[Member, Worker, asyncio.Task[None]]] = {}
@@ -226,7 +229,7 @@ class _Schedule:
             effects=sum(entry.effect_id is not None for entry in world.service.log),
             ended=tuple(self.people.states),
             misfortunes=tuple(self.misfortunes),
-            moves=frozenset() if dump is None else moves_of(dump),
+            moves=frozenset() if dump is None else moves_of(dump) | world.moves,
             played=frozenset(world.weather.played),
             steps=loop.steps,
             seconds=loop.time(),
@@ -241,12 +244,18 @@ class _Schedule:
         for number in range(1, self.workers + 1):
             self._boot(f"w{number}")
         ending = self.people.start(self.tasks)
+        for each in self.ingredients:
+            ending += each.start()
         healing = world.loop.call_later(_HEAL_AFTER_S + self.faults.spell_s, self._heal)
         await asyncio.gather(*ending)
         healing.cancel()
         self.ended_at = world.loop.counted
         self._heal()
+        for each in self.ingredients:
+            await each.rest()
         await self._rest()
+        for each in self.ingredients:
+            await each.rest()
         if self.fate.random() < _WATCHED_SHARE:
             await self._watch_quiet()
         await self._stop()
@@ -254,6 +263,8 @@ class _Schedule:
         # What is still on its way to the tool service arrives before anything is judged.
         await asyncio.sleep(_QUIET_S)
         self.people.leave()
+        for each in self.ingredients:
+            each.leave()
         return await world.database.dump()
 
     async def _rest(self) -> None:
@@ -385,6 +396,8 @@ class _Schedule:
         for node in list(self.members):
             self._thaw(node)
         self.people.heal()
+        for each in self.ingredients:
+            each.heal()
 
     # -- judgement ------------------------------------------------------------------------------------------
 
@@ -433,6 +446,8 @@ class _Schedule:
         self._judge_consent(dump)
         self._judge_calm(dump)
         self._judge_repeats(dump)
+        for each in self.ingredients:
+            self.violations += each.judge(dump)
         heads = {row["id"]: row for row in dump["tasks"]}
         results = {(row["task"], row["round"]): row for row in dump["results"]}
         for _, task in self.people.accepted:

@@ -29,7 +29,10 @@ class Faults:
     of calls to the tool service that fail on the way, act without an answer, or arrive late. hints: share of
     wake-up hints that get lost. spell_s: for how long after the start store, tools and hints misbehave;
     crashes are bound to the work instead. cancels, retries, forks: how often people cancel a task, try one
-    again that has ended badly, and fork one, at moments of their own.
+    again that has ended badly, and fork one, at moments of their own. relays: how many publish the outbox;
+    broker: share of messages that get lost on the way to the broker or are not confirmed. schedules: how many
+    people keep schedules. adopts: how many tasks have code that changes, and are moved to another version.
+    rules: how many tasks live under policy that fails and rules that change.
     """
 
     crashes: int = 0
@@ -43,6 +46,11 @@ class Faults:
     cancels: int = 0
     retries: int = 0
     forks: int = 0
+    relays: int = 0
+    broker: float = 0.0
+    schedules: int = 0
+    adopts: int = 0
+    rules: int = 0
 
     @property
     def strikes(self) -> int:

@@ -13,7 +13,7 @@ Not covered: a world ends with ``close``; until then it keeps every coroutine th
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextvars import ContextVar
 from random import Random
 from typing import Any, TypeVar
@@ -61,6 +61,14 @@ class World:
         self.violations: list[str] = []
         self.late = 0
         """How many verbs, of which nobody waits for an answer, the database has still to come to."""
+        self.moves: set[tuple[str, str, str]] = set()
+        """Moves of the transition tables that the dump of the end does not show."""
+        self.announces = False
+        """Whether clients ask for their tasks to be announced."""
+        self.code: Callable[[], bool] = lambda: False
+        """Whether the node that runs has loaded other code under the same version."""
+        self.policy_answers: Callable[[str, str], bool] = lambda task, operation: True
+        """Whether policy can be asked about an operation of a task."""
         self._batches: dict[str, tuple[int, list[Flushed]]] = {}
         self._members: list[Member] = []
         self._enter(self.loop.root, "world")
