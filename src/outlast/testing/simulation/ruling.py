@@ -29,7 +29,8 @@ from outlast.engine.context import TaskContext
 from outlast.engine.registry import PolicyCall
 from outlast.errors import OperationError, OutlastError, StoreUnavailable
 from outlast.store.approving import Rule
-from outlast.store.records import Batch, CommitIntent, Flushed, OperationRow
+from outlast.store.entries import Batch, CommitIntent, Flushed
+from outlast.store.records import OperationRow
 from outlast.store.rows import OperationFilter
 from outlast.submitting import DEFAULT_TENANT
 from outlast.testing.simulation.agents import APP, TOOL_TIMEOUT_S, find_ticket, open_app
