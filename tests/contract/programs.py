@@ -283,7 +283,7 @@ class Program:
                 result=scene.text("result") if state == "succeeded" else None,
                 error=scene.text("error") if state in ("failed", "unknown") else None,
                 settled_by=dice.choice([None, "worker"]),
-                sender_gone=dice.random() < 0.3,
+                sender_gone=turn % 2 == 0,
                 events=events,
             )
         if kind == "turn":

@@ -699,13 +699,14 @@ async def test_what_is_left_to_a_person_stays_with_one_whoever_runs_its_task(
 
 async def test_an_answer_that_contradicts_a_person_opens_it_again(house: House, recorder: Recorder) -> None:
     register(house, recorder, visible_within=60, timeout=30)
-    gate = asyncio.Event()
+    told, gate = asyncio.Event(), asyncio.Event()
 
     @house.app.agent
     async def careful(task: TaskContext) -> str:
         try:
             await task.call("create", "118.50")
         except ToolFailed as error:
+            told.set()
             await gate.wait()
             return error.reason
         return "filed"
@@ -715,6 +716,9 @@ async def test_an_answer_that_contradicts_a_person_opens_it_again(house: House, 
     await house.waits(handle, "reconciliation")
     name = f"{handle.id}:{KEY}"
     await house.app.operations.settle(name, "did_not_happen", reason="not there", by="kim", forced=True)
+    # What is settled before it is told is what it is told.
+    async with asyncio.timeout(PATIENCE_S):
+        await told.wait()
     await recorder.release("call")
     contradicted = await house.reached(handle, "operation.contradicted")
     assert contradicted.data == {"operation": KEY, "says": "happened"}

@@ -28,15 +28,10 @@ class OpenRequest:
 class OpenItem:
     """An unknown operation, its turn taken by whoever asked (``operation.turn`` is the turn to settle with).
 
-    since: when it became unknown. asked: questions so far. unusable: those in a row that brought no evidence.
-    sender_gone: as recorded with its outcome. trace, user: of its task.
+    trace: of its task. What the queue knows of it is read behind its evidence; see ``Store.read_open``.
     """
 
     operation: OperationRow
-    since: int
-    asked: int
-    unusable: int
-    sender_gone: bool
     trace: str | None
     task_ended: bool
 

@@ -360,10 +360,6 @@ class PostgresStore(Changing):
         return [
             OpenItem(
                 operation=operation_of(row),
-                since=row["since"],
-                asked=row["asked"],
-                unusable=row["unusable"],
-                sender_gone=row["sender_gone"],
                 trace=row["trace"],
                 task_ended=row["task_ended"],
             )

@@ -21,7 +21,7 @@ def claim_open(tx: Transaction, request: OpenRequest, now: int | None) -> list[O
     """Take unknown operations that are due; see ``Store.claim_open``."""
     at = tx.now(now)
     items: list[OpenItem] = []
-    for since, asked, unusable, sender_gone, trace, task_state, *row in _due(tx, request, at):
+    for trace, task_state, *row in _due(tx, request, at):
         operation = operation_row(tuple(row))
         name = (operation.tenant, operation.task, operation.key)
         tx.run("take_open_turn", (*name, operation.turn))
@@ -29,10 +29,6 @@ def claim_open(tx: Transaction, request: OpenRequest, now: int | None) -> list[O
         items.append(
             OpenItem(
                 operation=replace(operation, turn=operation.turn + 1),
-                since=since,
-                asked=asked,
-                unusable=unusable,
-                sender_gone=bool(sender_gone),
                 trace=trace,
                 task_ended=task_state in TASK.final,
             )

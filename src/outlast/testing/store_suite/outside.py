@@ -128,6 +128,23 @@ class TestAttachSession:
         verdicts = await scene.store.flush(batch, now=scene.now)
         assert [verdict.refusals for verdict in verdicts] == [(), ((0, f"taken {second.task}"),)]
 
+    @pytest.mark.parametrize("first", [True, False])
+    @pytest.mark.parametrize("end", ["success", "cancel", "release"])
+    async def test_who_ends_before_in_the_same_batch_holds_nothing(
+        self, scene: Scene, end: str, first: bool
+    ) -> None:
+        holder, other = await holding(scene), await scene.running()
+        if end == "cancel":
+            await scene.cancel(holder)
+        ends = scene.writes(holder, scene.success() if end == "success" else scene.release())
+        writes = [ends, scene.writes(other, attach())]
+        batch = scene.batch(*writes if first else reversed(writes))
+        verdicts = await scene.store.flush(batch, now=scene.now)
+        free = first and end != "release"
+        expected = () if free else ((0, f"taken {holder.task}"),)
+        assert verdicts[1 if first else 0].refusals == expected
+        assert len(await scene.store.read_outside(other.tenant, other.task)) == int(free)
+
 
 class TestPostOutside:
     """The verb ``post_outside``."""

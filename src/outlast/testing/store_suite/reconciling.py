@@ -160,24 +160,14 @@ class TestClaimOpen:
         record = await scene.submit()
         claimed = await scene.claim_task(record)
         key = await scene.called(claimed, name="look")
-        await scene.write(claimed, await scene.outcome(claimed, key, "unknown", sender_gone=True))
+        await scene.write(claimed, await scene.outcome(claimed, key, "unknown"))
         await scene.write(claimed, scene.suspension("reconciliation"))
         was, since = await scene.operation(claimed, key), scene.now
         scene.pass_time(SECOND)
         session = await scene.session(HOUR)
         items = await take(scene, session=session)
         expected = replace(was, turn=was.turn + 1)
-        assert items == [
-            OpenItem(
-                operation=expected,
-                since=since,
-                asked=0,
-                unusable=0,
-                sender_gone=True,
-                trace=record.trace,
-                task_ended=False,
-            )
-        ]
+        assert items == [OpenItem(operation=expected, trace=record.trace, task_ended=False)]
         assert await scene.operation(claimed, key) == expected
         [row] = await scene.rows("unsettled", claimed)
         assert (row["claimed_by"], row["claimed_until"]) == (session, scene.now + LEASE)
@@ -348,7 +338,6 @@ class TestPostpone:
             [(True, 1), (True, 2), (False, 0), (True, 1), (False, 0)], 1
         ):
             [item] = await take(scene)
-            assert item.asked == asked - 1
             await scene.store.postpone([postponement(item, 0, unusable=unusable)], now=scene.now)
             state = await state_of(scene, claimed, key)
             assert state is not None

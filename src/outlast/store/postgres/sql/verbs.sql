@@ -95,7 +95,7 @@ select item, now, task_state, task_epoch, cancelling, lease_epoch, lease_until, 
 -- name: claim_open
 select tenant, task, key, "position", kind, name, state, request, decision, effect, attempt, turn, epoch, arguments,
        result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by, business_key,
-       idempotency_key, usage, since, asked, unusable, sender_gone, trace, task_ended
+       idempotency_key, usage, trace, task_ended
   from outlast.claim_open($1, $2, $3, $4, $5);
 
 -- Put taken operations back.

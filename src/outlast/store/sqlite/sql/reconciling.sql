@@ -5,7 +5,7 @@
 
 -- Read unknown operations that are due, that nobody works on, and whose tool is known; the one due longest first.
 -- name: due_open
-select unsettled.since, unsettled.asked, unsettled.unusable, unsettled.sender_gone, inputs.trace, tasks.state,
+select inputs.trace, tasks.state,
     operations.tenant, operations.task, operations.key, position, kind, name, operations.state, request, decision, effect,
     attempt, turn, operations.epoch, arguments, result, error, created_at, intent_at, first_intent_at,
     operations.deadline_at, due_at, ended_at, settled_by, business_key, idempotency_key, usage

@@ -621,7 +621,7 @@ begin
     if v_rare is not null then
         select v_refused || coalesce(array_agg(a.place), '{}'), v_names || coalesce(array_agg(a.name), '{}')
           into v_refused, v_names
-          from outlast.attach_sessions(v_rare, h_ok, h_epoch, v_now) a;
+          from outlast.attach_sessions(v_rare, h_ok, h_epoch, e_place, e_tenant, e_task, e_state, v_now) a;
     end if;
 
     -- Notes: evidence, numbered on.

@@ -232,7 +232,7 @@ returns table (
     tenant text, task text, key text, "position" integer, kind text, name text, state text, request text, decision text,
     effect text, attempt integer, turn integer, epoch bigint, arguments text, result text, error text, created_at bigint,
     intent_at bigint, first_intent_at bigint, deadline_at bigint, due_at bigint, ended_at bigint, settled_by text,
-    business_key text, idempotency_key text, usage text, since bigint, asked integer, unusable integer, sender_gone boolean, trace text, task_ended boolean
+    business_key text, idempotency_key text, usage text, trace text, task_ended boolean
 ) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -288,18 +288,17 @@ begin
           from seen x
          where u.tenant = x.tenant and u.task = x.task and u.key = x.key
            and coalesce(u.ask_at <= v_now, false) and u.claimed_until <= v_now and not u.resend
-        returning x.place, u.tenant, u.task, u.key, u.since, u.asked, u.unusable, u.sender_gone, x.task_ended
+        returning x.place, u.tenant, u.task, u.key, x.task_ended
     ), turned as (
         update outlast.operations o
            set turn = o.turn + 1
           from taken x
          where o.tenant = x.tenant and o.task = x.task and o.key = x.key and o.state = 'unknown'
-        returning o.*, x.since, x.asked, x.unusable, x.sender_gone, x.task_ended, x.place
+        returning o.*, x.task_ended, x.place
     )
     select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect, o.attempt,
            o.turn, o.epoch, o.arguments, o.result, o.error, o.created_at, o.intent_at, o.first_intent_at, o.deadline_at,
-           o.due_at, o.ended_at, o.settled_by, o.business_key, o.idempotency_key, o.usage, o.since, o.asked, o.unusable,
-           o.sender_gone, i.trace, o.task_ended
+           o.due_at, o.ended_at, o.settled_by, o.business_key, o.idempotency_key, o.usage, i.trace, o.task_ended
       from turned o
       join outlast.inputs i on i.tenant = o.tenant and i.task = o.task
      order by o.place;
