@@ -95,6 +95,7 @@ _SAID = (
     ("cancel was acknowledged", "people: an acknowledged cancel is final"),
     ("lease that was lost", "the tool service: nothing is sent under a lost lease"),
     ("before it was forked", "the tool service: a fork does nothing again"),
+    ("while a switch stands", "the store's other eyes: no intent while a switch stands"),
     ("was let through", "the store's other eyes: no intent against policy and rules"),
     ("adopt", "the store's other eyes: a task is adopted as it was seen"),
     ("its code asked for", "the journal: no answer is for another question"),

@@ -30,6 +30,7 @@ from outlast.testing.simulation import Faults, run_schedule, varied
         1345,  # the same as 753, by way of a fork
         2544,  # of two unknowns that an undo waited for the second was settled first, and never heard of
         8091,  # the operator wanted sent again, for ever, what a rule denied by then
+        70282,  # all workers waited for answers that would not come, and the keeper of schedules did not
     ],
 )
 def test_what_was_found_once_is_not_found_again(seed: int) -> None:

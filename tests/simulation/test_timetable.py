@@ -25,7 +25,7 @@ def test_every_instant_fires_once_whatever_becomes_of_workers() -> None:
         report = run_schedule(seed, tasks=1, faults=KEPT)
         assert not report.violations, report
         fired += sum("fire_schedules" in line for line in report.lines)
-    assert fired > 150
+    assert fired > 60
 
 
 def test_what_is_on_time_is_not_passed_over() -> None:

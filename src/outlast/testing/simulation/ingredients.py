@@ -16,6 +16,7 @@ from outlast.testing.simulation.adopting import Adopting
 from outlast.testing.simulation.people import People
 from outlast.testing.simulation.relay import Relays
 from outlast.testing.simulation.ruling import Ruling
+from outlast.testing.simulation.switching import Switching
 from outlast.testing.simulation.timetable import Timetable
 from outlast.testing.simulation.weather import Faults
 from outlast.testing.simulation.world import World
@@ -62,6 +63,8 @@ def ingredients_of(world: World, faults: Faults, people: People) -> list[Ingredi
         made.append(Adopting(world, faults, people))
     if faults.rules:
         made.append(Ruling(world, faults, people))
+    if faults.switches:
+        made.append(Switching(world, faults))
     return made
 
 
@@ -76,4 +79,6 @@ def mixed(random: Random) -> dict[str, Any]:
         drawn |= {"adopts": 2}
     if random.random() < SHARE:
         drawn |= {"rules": 2}
+    if random.random() < SHARE:
+        drawn |= {"switches": 2}
     return drawn

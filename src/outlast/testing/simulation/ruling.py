@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from outlast.app import Outlast
@@ -29,11 +28,11 @@ from outlast.engine.context import TaskContext
 from outlast.engine.registry import PolicyCall
 from outlast.errors import OperationError, OutlastError, StoreUnavailable
 from outlast.store.approving import Rule
-from outlast.store.entries import Batch, CommitIntent, Flushed
-from outlast.store.records import OperationRow
-from outlast.store.rows import OperationFilter
+from outlast.store.contract import Store
+from outlast.store.entries import CommitIntent
 from outlast.submitting import DEFAULT_TENANT
 from outlast.testing.simulation.agents import APP, TOOL_TIMEOUT_S, find_ticket, open_app
+from outlast.testing.simulation.intents import Intents
 from outlast.testing.simulation.people import People
 from outlast.testing.simulation.weather import Faults
 from outlast.testing.simulation.world import Member, World, current_world
@@ -96,61 +95,29 @@ async def payer(task: TaskContext, invoice: str, amount: int) -> dict[str, Any]:
     return {"tickets": tickets}
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
-    """An intent that may be committed by a batch, and its operation before that."""
-
-    task: str
-    entry: CommitIntent
-    before: OperationRow | None
-
-
-class _Watched:
-    """The world's database; looks at each intent of those tools with other eyes."""
+class _Gate:
+    """Weighs each intent of those tools anew."""
 
     def __init__(self, world: World) -> None:
-        self._world, self._store = world, world.database
+        self._world = world
         self.answers: Counter[tuple[str, str]] = Counter()
         """How often policy has answered of each operation since its last intent."""
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def flush(self, batch: Batch, *, now: int | None = None) -> list[Flushed]:
-        calls = [
-            _Call(write.task, entry, await self._row(write.task, entry.key))
-            for write in batch.writes
-            for entry in write.entries
-            if isinstance(entry, CommitIntent) and entry.name in TOOLS
-        ]
-        verdicts = await self._store.flush(batch, now=now)
-        for call in calls:
-            row = await self._row(call.task, call.entry.key)
-            attempts = 0 if call.before is None else call.before.attempt
-            if row is not None and row.attempt == attempts + 1:
-                await self._judge(call)
-        return verdicts
-
-    async def _row(self, task: str, key: str) -> OperationRow | None:
-        rows = await self._store.list_operations(OperationFilter(tenant=DEFAULT_TENANT, task=task, key=key))
-        return rows[0] if rows else None
-
-    async def _judge(self, call: _Call) -> None:
-        entry, name = call.entry, (call.task, call.entry.key)
+    async def judge(self, store: Store, task: str, entry: CommitIntent) -> None:
+        """Look whether an intent may be, and say so if not."""
         amount = int(values.decode(entry.arguments)["amount"])
-        rules = [rule for rule in await self._store.list_rules(DEFAULT_TENANT) if rule.tool == entry.name]
-        against = await self._against(call, amount, rules)
-        if entry.name == "spend" and not self.answers[name]:
+        rules = [rule for rule in await store.list_rules(DEFAULT_TENANT) if rule.tool == entry.name]
+        against = await self._against(store, task, entry, amount, rules)
+        if entry.name == "spend" and not self.answers[task, entry.key]:
             against = against or "policy had not answered"
-        del self.answers[name]
+        del self.answers[task, entry.key]
         if against:
-            self._world.accuse(
-                f"{call.task}:{entry.key} was let through with {amount}, though {against}: {rules}"
-            )
+            self._world.accuse(f"{task}:{entry.key} was let through with {amount}, though {against}: {rules}")
 
-    async def _against(self, call: _Call, amount: int, rules: Sequence[Rule]) -> str:
+    async def _against(
+        self, store: Store, task: str, entry: CommitIntent, amount: int, rules: Sequence[Rule]
+    ) -> str:
         """Answer what is against a call, from what stands now."""
-        entry = call.entry
         said = says(amount) if entry.name == "spend" else "allow"
         if any(rule.bounds == UNREADABLE for rule in rules):
             return "a rule stands that cannot be read"
@@ -158,7 +125,7 @@ class _Watched:
             return "policy denies it"
         if entry.consent is not None and entry.consent.approval is not None:
             return ""
-        for row in await self._store.read_approvals(DEFAULT_TENANT, call.task):
+        for row in await store.read_approvals(DEFAULT_TENANT, task):
             about = (row.key, row.fingerprint) == (entry.key, entry.decision)
             if about and row.state == "rejected" and not row.spent:
                 return "a person has refused it"
@@ -187,8 +154,8 @@ class Ruling:
         self._put: set[int] = set()
         self._withdrawn: set[int] = set()
         """Rules that people were told stand, and that they were told do not any more."""
-        self._watched = _Watched(world)
-        world.database = self._watched
+        self._gate = _Gate(world)
+        world.database = Intents(world.database, self._gate.judge, TOOLS)
         world.policy_answers = self._answers
 
     def _answers(self, task: str, operation: str) -> bool:
@@ -196,7 +163,7 @@ class Ruling:
         if not self._healed and self._fate.random() < DOWN:
             self._world.weather.played.add("policy away")
             return False
-        self._watched.answers[task, operation] += 1
+        self._gate.answers[task, operation] += 1
         return True
 
     # -- people ---------------------------------------------------------------------------------------------

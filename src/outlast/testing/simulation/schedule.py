@@ -9,7 +9,7 @@ State: stormy, until every misfortune drawn has happened or its time is over; he
 again, who is frozen thaws, store and tools behave, and an operator settles truthfully what waits for a
 person; quiet: the workers have stopped, and everything that was under way has arrived.
 
-Not covered: more than one version of the code; people who die.
+Not covered: people who die. What not every schedule has is in ``ingredients``.
 """
 
 from __future__ import annotations

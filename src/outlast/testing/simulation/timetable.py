@@ -38,9 +38,10 @@ __all__ = ["Timetable"]
 
 PLAN_S: Final = 14.0
 """For how long people change schedules."""
-OVERDUE_S: Final = 14.0
-"""In what time after the world has healed every instant has been fired that was due: a worker that took it
-and died keeps others from it for ten seconds."""
+OVERDUE_S: Final = 30.0
+"""In what time after the world has healed every instant has been fired that was due: all who look may be
+waiting for answers that will not come, and a worker that took it and died keeps others from it."""
+LOOK_S: Final = 4.0
 SLACK_US: Final = 5 * SECOND_US
 IDS: Final = ("a", "b")
 
@@ -151,13 +152,21 @@ class Timetable:
         await self._healed.wait()
         await asyncio.wait(self._planning)
         app = await open_app(member)
-        await asyncio.sleep(OVERDUE_S)
-        for name, page in self.book.pages.items():
-            overdue = page.next is not None and page.next < self.book.now() - SLACK_US
-            if overdue and not page.paused:
-                self._world.accuse(f"schedule {name} has not fired for {page.next} by {self.book.now()}")
+        late = self._world.loop.time() + OVERDUE_S
+        await asyncio.sleep(LOOK_S)
+        while self._overdue() and self._world.loop.time() < late:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
+        for name in self._overdue():
+            instant, now = self.book.pages[name].next, self.book.now()
+            self._world.accuse(f"schedule {name} has not fired for {instant} by {now}")
         for name in list(self.book.pages):
             await self._fate.choice((self._delete, self._pause))(app, name)
+
+    def _overdue(self) -> list[str]:
+        """Answer the schedules that ought to have fired by now."""
+        by = self.book.now() - SLACK_US
+        pages = self.book.pages.items()
+        return [name for name, page in pages if not page.paused and page.next is not None and page.next < by]
 
     # -- the end --------------------------------------------------------------------------------------------
 

@@ -32,7 +32,8 @@ class Faults:
     again that has ended badly, and fork one, at moments of their own. relays: how many publish the outbox;
     broker: share of messages that get lost on the way to the broker or are not confirmed. schedules: how many
     people keep schedules. adopts: how many tasks have code that changes, and are moved to another version.
-    rules: how many tasks live under policy that fails and rules that change.
+    rules: how many tasks live under policy that fails and rules that change. switches:
+    how many people throw switches.
     """
 
     crashes: int = 0
@@ -51,6 +52,7 @@ class Faults:
     schedules: int = 0
     adopts: int = 0
     rules: int = 0
+    switches: int = 0
 
     @property
     def strikes(self) -> int:
