@@ -30,6 +30,7 @@ from outlast.store.records import (
     Submitted,
     TaskRef,
 )
+from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.effects import refusal, switch
 from outlast.testing.store_suite.posting import inbox
 from outlast.testing.store_suite.scene import HOUR, Scene, changed
@@ -84,6 +85,35 @@ async def _(place: Place) -> None:
         assert verdict.kind == "accepted"
     await scene.deliver_all()
     assert (await scene.task(kid)).state == "cancelled"
+
+
+@blocked("submit", "parent", "changed")
+async def _(place: Place) -> None:
+    """The parent's worker writes first: what is said of the child is numbered behind that."""
+    scene = place.scene
+    parent = await scene.running()
+    kid = kid_of(scene, parent)
+    async with rival(place.url) as other:
+        await flush(other, scene, parent, scene.step("before", events=(scene.event(), scene.event())))
+        answer = await other.commits_first(scene.store.submit([kid]))
+        assert answer == [Submitted(kind="accepted", task=kid.task)]
+    assert (await scene.kinds(parent))[-1] == "operation.started"
+    assert (await scene.operation(parent, "kid")).state == "running"
+    assert check_all(await scene.store.dump()) == []
+
+
+@blocked("submit", "parent", "changed")
+async def _(place: Place) -> None:
+    """The child is put on record first: what the parent's worker says is numbered behind that."""
+    scene = place.scene
+    parent = await scene.running()
+    kid = kid_of(scene, parent)
+    async with rival(place.url) as other:
+        await scene.store.submit([kid], connection=other.connection)
+        verdict = await deferred_then(scene, other, parent, scene.step("after", events=(scene.event(),)))
+        assert verdict.kind == "accepted"
+    assert (await scene.kinds(parent))[-2] == "operation.started"
+    assert check_all(await scene.store.dump()) == []
 
 
 @blocked("submit", "parent", "held")
