@@ -23,7 +23,7 @@ from outlast.alone import Ledger
 from outlast.app import Operations, Outlast, Pauses, Schedules
 from outlast.approvals import Approvals, Rules
 from outlast.cli.failing import EXIT_CODES
-from outlast.cli.main import app as cli
+from outlast.cli.main import command_line
 from outlast.connecting import Client
 from outlast.core import ids, jsontext, operation, outcome, schedule, transitions, values, webhooks
 from outlast.core.approval import MAX_SHOWN_BYTES, Allow, Ask, Deny
@@ -338,7 +338,7 @@ def limits() -> str:
 @part
 def commands() -> str:
     """Every command with its options."""
-    return "\n\n".join(_commands(get_command(cli), ("outlast",)))
+    return "\n\n".join(_commands(get_command(command_line()), ("outlast",)))
 
 
 def _commands(command: Any, path: tuple[str, ...]) -> Iterator[str]:

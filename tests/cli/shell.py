@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from typer.testing import CliRunner
 
-from outlast.cli.main import app
+from outlast.cli.main import command_line
 
 PATIENCE_S = 30.0
 
@@ -169,7 +169,9 @@ class Terminal(Shell):
         before = Path.cwd()
         os.chdir(self.folder)
         try:
-            done = CliRunner().invoke(app, list(arguments), input=given, env=self.env, prog_name="outlast")
+            done = CliRunner().invoke(
+                command_line(arguments), arguments, input=given, env=self.env, prog_name="outlast"
+            )
         finally:
             os.chdir(before)
         assert done.exception is None or isinstance(done.exception, SystemExit), done.exception

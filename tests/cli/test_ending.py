@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from typer.testing import CliRunner
 
 from outlast import errors
 from outlast.cli.failing import EXIT_CODES, command
-from outlast.cli.main import app
+from outlast.cli.main import command_line
 from outlast.cli.options import AsJson
 from outlast.streams.tail import Overrun
 
@@ -84,6 +86,7 @@ def test_an_interruption_is_130(interruption: type[BaseException]) -> None:
 
 def _commands() -> list[list[str]]:
     """Answer every command there is, as it is typed."""
+    app = command_line()
     found = [[each.name or each.callback.__name__] for each in app.registered_commands if each.callback]
     for group in app.registered_groups:
         assert group.typer_instance is not None
@@ -96,7 +99,7 @@ COMMANDS = _commands()
 
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_every_command_says_what_it_does_with_an_example(path: list[str]) -> None:
-    ended = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "120"})
+    ended = CliRunner().invoke(command_line(path), [*path, "--help"], env={"COLUMNS": "120"})
     assert ended.exit_code == 0
     assert "Example: " in ended.stdout
     assert f"outlast {' '.join(path)}" in ended.stdout
@@ -117,8 +120,26 @@ def test_the_commands_are_those_of_every_group() -> None:
 
 
 def test_the_whole_says_its_exit_codes_and_its_version() -> None:
-    assert "Exit codes: 0 ok" in CliRunner().invoke(app, ["--help"], env={"COLUMNS": "120"}).stdout
+    app = command_line(["--help"])
+    said = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "120"}).stdout
+    assert "Exit codes: 0 ok" in said
+    assert all(f" {path[0]} " in said for path in COMMANDS)
     assert CliRunner().invoke(app, ["--version"]).stdout.startswith("outlast 0.")
+
+
+def test_a_command_that_there_is_not_is_refused() -> None:
+    ended = CliRunner().invoke(command_line(["task", "list"]), ["task", "list"])
+    assert ended.exit_code == 2
+    assert "No such command 'task'" in ended.stderr
+
+
+def test_a_command_loads_nothing_that_only_others_need() -> None:
+    program = (
+        "import sys; from outlast.cli.main import command_line; command_line(['tasks', 'list']);"
+        " print(*sorted({'outlast.gateway', 'structlog', 'uvicorn'} & sys.modules.keys()))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "\n"
 
 
 class TestInAShell:

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 from tests.docs.blocks import ROOT, Block
 from typer.main import get_command
 
-from outlast.cli.main import app as cli
+from outlast.cli.main import command_line
 from outlast.core import ids
 
 SHELL = frozenset(
@@ -95,7 +95,7 @@ def check(block: Block) -> None:
 
 def check_command(arguments: list[str], where: str) -> None:
     """Refuse a command line of ours that the CLI would not take."""
-    command: Any = get_command(cli)
+    command: Any = get_command(command_line(arguments))
     context: Any = None
     try:
         while True:

@@ -20,7 +20,7 @@ from tests.docs.blocks import Block, Page
 from tests.docs.lines import lines, request_of
 from typer.testing import CliRunner
 
-from outlast.cli.main import app as cli
+from outlast.cli.main import command_line
 from outlast.server import create_app
 
 TICKETS = "http://127.0.0.1:9009"
@@ -131,7 +131,7 @@ class Session:
 
 def printed_by(words: tuple[str, ...], where: str) -> str:
     """Run a command of ours in this process and thread; answer what it printed. Raises AssertionError."""
-    answer = CliRunner().invoke(cli, list(words[1:]), prog_name="outlast")
+    answer = CliRunner().invoke(command_line(words[1:]), words[1:], prog_name="outlast")
     said = f"{where}: {shlex.join(words)}\n{answer.output}"
     assert answer.exit_code == 0, f"{said}\n{answer.exception!r}"
     return answer.stdout

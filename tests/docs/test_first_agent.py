@@ -20,7 +20,7 @@ from tests.docs.lines import Line, lines, request_of
 from tests.docs.processes import Shell, Started, free_port, shell
 from tests.docs.session import printed_by
 
-from outlast.cli.serve import DEFAULT_PORT
+from outlast.cli.options import DEFAULT_PORT
 from outlast.testing import Recorder
 
 README = page("README.md")

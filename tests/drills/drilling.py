@@ -13,7 +13,7 @@ import httpx2
 from rich.console import Console
 from typer.testing import CliRunner
 
-from outlast.cli.main import app
+from outlast.cli.main import command_line
 from outlast.drills.following import Following, Played, invoice_of
 from outlast.drills.judging import Judged
 
@@ -50,7 +50,7 @@ class Drill:
 
 def refused_by_the_command(drill: str, cell: str) -> None:
     """Look that the command refuses a cell that there is not."""
-    answer = CliRunner().invoke(app, ["drill", drill, "--only", cell, "--json"])
+    answer = CliRunner().invoke(command_line(["drill"]), ["drill", drill, "--only", cell, "--json"])
     assert answer.exit_code == 2
     assert answer.stdout == ""
     assert json.loads(answer.stderr)["error"]["code"] == "configuration_error"

@@ -23,7 +23,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from outlast import app as app_module
-from outlast.cli.main import app
+from outlast.cli.main import command_line
 from outlast.drills.fleet import Fleet
 from outlast.drills.storm import campaign, misfortunes, report
 from outlast.drills.storm.agents import Place, Theirs, app_of
@@ -102,7 +102,7 @@ class TestTable:
         assert os.listdir(folder) == []
 
     def test_the_command_says_so_too(self) -> None:
-        answer = CliRunner().invoke(app, ["drill", "storm", "--only", "plague", "--json"])
+        answer = CliRunner().invoke(command_line(["drill"]), ["drill", "storm", "--only", "plague", "--json"])
         assert answer.exit_code == 2
         assert json.loads(answer.stderr)["error"]["code"] == "configuration_error"
 
@@ -134,7 +134,7 @@ class TestOwnApp:
         "options", [["--app", "own_app:app"], ["--app", "own_app:app", "--agent", "buy"]], ids=str
     )
     def test_the_command_says_what_it_needs(self, options: list[str]) -> None:
-        answer = CliRunner().invoke(app, ["drill", "storm", "--json", *options])
+        answer = CliRunner().invoke(command_line(["drill"]), ["drill", "storm", "--json", *options])
         assert answer.exit_code == 2
         assert "and --agent with one of sell" in json.loads(answer.stderr)["error"]["message"]
 

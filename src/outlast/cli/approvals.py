@@ -17,7 +17,6 @@ from outlast.cli.direct import approval_id, database, task_id
 from outlast.cli.failing import command
 from outlast.cli.loading import load_app
 from outlast.cli.printing import say, say_fields, say_json, say_table
-from outlast.cli.serve import DEFAULT_PORT
 from outlast.core import ids
 from outlast.core.visible import visible
 from outlast.errors import InvalidInput, InvalidRequest
@@ -243,7 +242,7 @@ async def link(
         made = await outlast.approvals.link(
             approval_id(approval), to=to, by=by or options.whoami(), expires_in=expires_in, tenant=tenant
         )
-    url = made.url or f"http://127.0.0.1:{DEFAULT_PORT}/approve/{made.token}"
+    url = made.url or f"http://127.0.0.1:{options.DEFAULT_PORT}/approve/{made.token}"
     if as_json:
         say_json({"link": {"url": url, "to": made.to, "expires_at": made.expires_at}})
     else:

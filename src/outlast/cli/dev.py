@@ -16,7 +16,6 @@ from outlast.cli import options
 from outlast.cli.failing import command, masked, say_error
 from outlast.cli.loading import find_target, load_app
 from outlast.cli.printing import say, say_json
-from outlast.cli.serve import DEFAULT_PORT
 from outlast.cli.stopping import stopped_by_signals
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import OutlastError
@@ -40,7 +39,7 @@ async def dev(
         typer.Argument(metavar="[MODULE:APP]", help="Your app; that of app.py or main.py by default."),
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on.")] = DEFAULT_PORT,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Port to listen on.")] = options.DEFAULT_PORT,
     reload: Annotated[bool, typer.Option(help="Start again when a Python file changes.")] = True,
     database_url: options.DatabaseUrl = None,
     as_json: options.AsJson = False,

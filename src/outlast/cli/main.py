@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Annotated, Final
 
 import typer
 
 import outlast
-from outlast.cli import (
-    approvals,
-    changing,
-    check,
-    control,
-    demo,
-    dev,
-    drill,
-    gateway,
-    migrate,
-    operations,
-    rules,
-    schedules,
-    serve,
-    versions,
-    worker,
-)
 from outlast.cli.failing import EXIT_HELP
 
-app = typer.Typer(
-    name="outlast",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=EXIT_HELP,
-)
+_COMMANDS: Final = ("dev", "demo", "serve", "worker", "gateway", "migrate", "check")
+"""Each in the module of its name."""
+_GROUPS: Final = {
+    "drill": "drill:app",
+    "tasks": "changing:app",
+    "versions": "versions:app",
+    "operations": "operations:app",
+    "approvals": "approvals:app",
+    "rules": "rules:app",
+    "schedules": "schedules:app",
+    "pause": "control:pause",
+    "audit": "control:audit",
+}
+"""Where the commands of a group are."""
 
 
 def _version(asked: bool) -> None:
@@ -41,7 +34,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _main(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
@@ -50,19 +42,30 @@ def _main(
     """Run AI-agent tasks that outlive their process."""
 
 
-for each in (dev.dev, demo.demo, serve.serve, worker.worker, gateway.gateway, migrate.migrate, check.check):
-    app.command()(each)
-app.add_typer(drill.app, name="drill")
-app.add_typer(changing.app, name="tasks")
-app.add_typer(versions.app, name="versions")
-app.add_typer(operations.app, name="operations")
-app.add_typer(approvals.app, name="approvals")
-app.add_typer(rules.app, name="rules")
-app.add_typer(schedules.app, name="schedules")
-app.add_typer(control.pause, name="pause")
-app.add_typer(control.audit, name="audit")
+def command_line(arguments: Sequence[str] = ()) -> typer.Typer:
+    """Make the command line; where the arguments begin with a command or a group, of that alone.
+
+    All commands together cost as much as everything else that a short command does.
+    """
+    app = typer.Typer(
+        name="outlast",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        epilog=EXIT_HELP,
+    )
+    app.callback()(_main)
+    names = [*_COMMANDS, *_GROUPS]
+    for name in [arguments[0]] if arguments and arguments[0] in names else names:
+        module, _, attribute = _GROUPS.get(name, f"{name}:{name}").partition(":")
+        found = getattr(import_module(f"outlast.cli.{module}"), attribute)
+        if name in _GROUPS:
+            app.add_typer(found, name=name)
+        else:
+            app.command()(found)
+    return app
 
 
 def main() -> None:
     """Run the command line of this process."""
-    app(prog_name="outlast")
+    command_line(sys.argv[1:])(prog_name="outlast")

@@ -13,6 +13,8 @@ import typer
 from outlast.errors import InvalidInput, InvalidRequest
 from outlast.settings import Settings
 
+DEFAULT_PORT = 8700
+"""Where the HTTP API is served unless said otherwise."""
 AsJson = Annotated[
     bool, typer.Option("--json", help="Answer JSON on standard output; say errors as JSON on standard error.")
 ]

@@ -13,8 +13,6 @@ from outlast.cli.stopping import stopped_by_signals
 from outlast.observability import logs
 from outlast.settings import Settings
 
-DEFAULT_PORT = 8700
-
 
 @command
 async def serve(
@@ -24,7 +22,7 @@ async def serve(
     ] = "127.0.0.1",
     port: Annotated[
         int, typer.Option(min=0, max=65_535, help="Port to listen on; 0 for any.")
-    ] = DEFAULT_PORT,
+    ] = options.DEFAULT_PORT,
     database_url: options.DatabaseUrl = None,
     as_json: options.AsJson = False,
 ) -> None:
