@@ -192,12 +192,11 @@ class TestSendAgain:
         assert (await scene.operation(claimed, intent.key)).state == "unknown"
         assert await refusal(scene, claimed, replace(intent, turn=4)) is None
 
-    @pytest.mark.parametrize("says", [None, "over"])
-    async def test_evidence_that_says_nothing_leaves_it(self, scene: Scene, says: Any) -> None:
+    async def test_evidence_that_says_nothing_leaves_it(self, scene: Scene) -> None:
         claimed = await scene.running()
         intent = await marked(scene, claimed)
         before = await scene.rows("unsettled", claimed)
-        await scene.store.note([evidence(claimed, intent.key, says)], now=scene.now)
+        await scene.store.note([evidence(claimed, intent.key, None)], now=scene.now)
         assert await scene.rows("unsettled", claimed) == before
 
 
