@@ -372,7 +372,7 @@ async def lost_in_mid_call(
     """Submit a task whose worker is lost while its call is held at the other side; another one takes over."""
     await recorder.hold("call", Rule(**rule), at=at)
     handle = await house.submit(files)
-    lost = house.start(lease_s=0.6, renew_s=0.1, grace_s=5.0)
+    lost = house.start(lease_s=0.6, renew_s=0.1, grace_s=PATIENCE_S)
     await recorder.wait_for(held="call")
     cut_off(house, lost)
     house.start()
@@ -454,7 +454,7 @@ async def test_a_sender_that_was_done_before_anybody_took_over_is_known_to_be_go
     over, claim = on_disk(house, "over"), house.store.claim
     await recorder.hold("call", Rule(act=False, then="reset"), at="arrived")
     handle = await house.submit(files)
-    lost = house.start(lease_s=0.6, renew_s=0.1, grace_s=5.0)
+    lost = house.start(lease_s=0.6, renew_s=0.1, grace_s=PATIENCE_S)
     await recorder.wait_for(held="call")
     query = OperationFilter(tenant=DEFAULT_TENANT, task=handle.id, key=KEY)
     [operation] = await house.store.list_operations(query)
@@ -568,7 +568,7 @@ async def answered_late(house: House, recorder: Recorder, files: Any, rule: Rule
     house.store.note = noting  # type: ignore[method-assign]
     await recorder.hold("call", rule, at=at)
     handle = await house.submit(files)
-    lost = house.start(lease_s=5.0, renew_s=0.1)
+    lost = house.start(lease_s=5.0, renew_s=0.1, grace_s=PATIENCE_S)
     await recorder.wait_for(held="call")
     cut_off(house, lost)
     swept = await house.store.sweep(SweepRequest(), now=clock.unix_us() + 3_600_000_000)
@@ -618,7 +618,7 @@ async def test_the_settler_settles_what_was_declined_late_before_the_deadline(
     files = register(house, recorder, visible_within=60, timeout=30)
     await recorder.hold("call", Rule.refuse(422), at="arrived")
     handle = await house.submit(files)
-    lost = house.start(lease_s=0.6, renew_s=0.1, grace_s=5.0)
+    lost = house.start(lease_s=0.6, renew_s=0.1, grace_s=PATIENCE_S)
     await recorder.wait_for(held="call")
     cut_off(house, lost)
     house.start()
