@@ -211,7 +211,9 @@ class ChangeProgram(Program):
             )
         if kind == "end":
             judged = ("rejected", "checker:totals", "wrong", scene.text("measured"))
-            error = json.dumps({"code": "cancelled", "compensation": scene.number()})
+            number = scene.number()
+            code = "cancelled" if number % 2 else "agent_error"
+            error = json.dumps({"code": code, "compensation": number})
             return dice.choice(
                 [scene.success(), scene.success(judged=judged), scene.failure(), scene.failure(error=error)]
             )

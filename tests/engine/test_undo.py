@@ -9,7 +9,9 @@ import pytest
 from tests.engine.house import PATIENCE_S, House
 
 from outlast import Ask, Backoff, Deny, Outlast, Rejected, TaskContext, ToolCall, Uncertain
+from outlast.engine.run import Run
 from outlast.errors import ConfigurationError, EffectsUndone
+from outlast.store.posting import News
 from outlast.store.records import ClaimRequest, Serves, SessionRenewal, SweepRequest
 from outlast.testing.recorder import Recorder
 
@@ -254,17 +256,26 @@ async def test_a_cancel_without_undo_undoes_nothing_though_a_failure_would(house
     assert desk.log == ["put a"]
 
 
+@pytest.mark.parametrize("hears", [True, False])
 @pytest.mark.parametrize("undo", [True, False])
 async def test_a_cancel_during_the_undo_of_a_failure_lets_it_come_to_its_end(
-    house: House, undo: bool
+    house: House, monkeypatch: pytest.MonkeyPatch, undo: bool, hears: bool
 ) -> None:
+    """Whether its worker has heard of the cancel by then or not."""
+
+    async def deaf(run: Run, news: News) -> None:
+        pass
+
+    if not hears:
+        monkeypatch.setattr(Run, "hear", deaf)
     desk = SlowDesk(house)
     handle = await house.submit(desk.agent)
     house.start()
     async with asyncio.timeout(PATIENCE_S):
         await desk.begun.wait()
     assert (await handle.cancel("enough", undo=undo)).kind == "requested"
-    await heard(house, handle)
+    if hears:
+        await heard(house, handle)
     desk.release.set()
     view = await house.ended(handle)
     assert desk.log == ["put a", "hold", "slow", "take a 1"]

@@ -279,7 +279,8 @@ class EndAttempt:
     than ``facts`` seen, if the wait is for reconciliation and nothing is open, or if its time is already
     over. ``queued``: released.
     While a cancel stands every ending becomes cancelled, whatever is said here: attempt and task end as
-    ``cancelled`` with the reason that the cancel gave.
+    ``cancelled`` with the reason that the cancel gave, and with what ``error`` says under ``compensation`` of
+    an undo, if anything.
     wake_in_us: the wait, whatever its reason, is over that long after now; None: at the earliest ``due_at``
     of the task's running operations, if there is any (reason timer without one: at once). reopen: keys of
     failed operations to put back to ``planned`` (agent retry policy). judged: (verdict, by, reason, evidence)

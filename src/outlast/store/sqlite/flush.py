@@ -231,7 +231,8 @@ def _end_attempt(tx: Transaction, head: Head, entry: EndAttempt) -> str | None:
         head.say(entry.events)
         head.end_attempt("cancelled")
         head.append("attempt.cancelled", epoch=epoch)
-        head.end_cancelled(epoch=epoch, error=_undone(head, entry))
+        error, undone = _undone(head, entry)
+        head.end_cancelled(epoch=epoch, error=error, undone=undone)
         return None
     for key in entry.reopen:
         tx.run("reopen_operation", (*name, key))
@@ -259,15 +260,16 @@ def _end_attempt(tx: Transaction, head: Head, entry: EndAttempt) -> str | None:
     return None
 
 
-def _undone(head: Head, entry: EndAttempt) -> str | None:
-    """Answer a worker's error where it says how a cancel went, and so what was undone; also where the cancel
-    came while it undid for another reason."""
-    if entry.error is None:
-        return None
-    said = orjson.loads(entry.error)
-    if not isinstance(said, dict) or said.get("code") != "cancelled":
-        return None
-    return entry.error if head.undoing or "compensation" in said else None
+def _undone(head: Head, entry: EndAttempt) -> tuple[str | None, Any]:
+    """Answer a worker's error where it says how a cancel went, also where the cancel came while it undid for
+    another reason; and what it has undone where it had not heard of the cancel."""
+    said = None if entry.error is None else orjson.loads(entry.error)
+    if not isinstance(said, dict):
+        return None, None
+    undone = said.get("compensation")
+    if said.get("code") != "cancelled":
+        return None, undone
+    return (None if undone is None and not head.undoing else entry.error), None
 
 
 def _wake_at(tx: Transaction, head: Head, entry: EndAttempt) -> int | None:

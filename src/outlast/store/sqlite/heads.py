@@ -253,17 +253,23 @@ class Head:
         if self.children and tx.run("leave_cancels", (self.task, self.tenant, self.task)):
             tx.hints.add("posts")
 
-    def end_cancelled(self, *, epoch: int = 0, error: str | None = None) -> None:
-        """End a task whose cancel stands as that asked for. error: what is kept instead of its reason."""
+    def end_cancelled(self, *, epoch: int = 0, error: str | None = None, undone: Any = None) -> None:
+        """End a task whose cancel stands as that asked for.
+
+        error: what is kept instead of its reason. undone: what is kept beside it of an undo, if anything.
+        """
         asked = self._tx.row("read_cancel", (self.tenant, self.task))
         assert asked is not None, "a mark comes with its event"
         said = orjson.loads(asked[0])
-        self.finish_cancelled(said["by"], said["reason"], epoch=epoch, error=error)
+        self.finish_cancelled(said["by"], said["reason"], epoch=epoch, error=error, undone=undone)
 
-    def finish_cancelled(self, by: str, reason: str, *, epoch: int = 0, error: str | None = None) -> None:
-        """End the task as cancelled; see ``finish``."""
+    def finish_cancelled(
+        self, by: str, reason: str, *, epoch: int = 0, error: str | None = None, undone: Any = None
+    ) -> None:
+        """End the task as cancelled; see ``finish``, and ``end_cancelled``."""
         if error is None:
-            error = json_text({"code": "cancelled", "message": reason})
+            more = {} if undone is None else {"compensation": undone}
+            error = json_text({"code": "cancelled", "message": reason, **more})
         self.finish("cancelled", error=error, epoch=epoch, data={"by": by, "reason": reason})
 
     def withdraw_approvals(self, key: str | None = None, *, epoch: int = 0) -> None:

@@ -250,6 +250,17 @@ class TestEndingsOfAnUndo:
         await scene.write(claimed, scene.failure(error=json.dumps(said)))
         await cancelled(scene, claimed, said)
 
+    @pytest.mark.parametrize("asked", ["undo", "plain"])
+    async def test_what_was_undone_before_the_cancel_was_heard_is_kept(
+        self, scene: Scene, asked: str
+    ) -> None:
+        claimed = await scene.running()
+        await scene.cancel(claimed, by=BY, reason=WHY, undo=asked == "undo")
+        undone = {"state": "complete", "undone": ["mail"], "left": []}
+        said = {"code": "agent_error", "message": "it broke", "compensation": undone}
+        await scene.write(claimed, scene.failure(error=json.dumps(said)))
+        await cancelled(scene, claimed, {"code": "cancelled", "message": WHY, "compensation": undone})
+
     async def test_a_release_and_a_suspension_are_what_they_are(self, scene: Scene) -> None:
         claimed = await undoing(scene)
         assert (await scene.write(claimed, scene.release())).state == "queued"

@@ -97,6 +97,7 @@ declare
     x_parent text[];
     x_parent_key text[];
     v_over boolean;
+    v_undone json;
     v_kin boolean;
     v_left boolean := false;
     v_marked integer[];
@@ -198,8 +199,12 @@ begin
             e_end[n] := 'cancelled';
             e_state[n] := 'cancelled';
             e_result[n] := null;
-            if (e_error[n]::json ->> 'code') is distinct from 'cancelled'
-               or (v_over is not true and (e_error[n]::json -> 'compensation') is null) then
+            v_undone := e_error[n]::json -> 'compensation';
+            if (e_error[n]::json ->> 'code') is distinct from 'cancelled' then
+                -- It had not heard of the cancel.
+                e_error[n] := case when v_undone is null then v_cancel.error
+                                   else left(v_cancel.error, -1) || ',"compensation":' || v_undone || '}' end;
+            elsif v_undone is null and v_over is not true then
                 e_error[n] := v_cancel.error;
             end if;
             m_head := m_head || (e_place[n] >> 20)::integer;
