@@ -425,7 +425,7 @@ async def test_a_call_whose_time_ran_out_after_its_intent_is_not_sent(
     assert bodies == ([1, 2] if sends == "late" else [2])
     assert len(await posts(recorder)) == (1 if sends in ("http", "late") else 0)
     events = [one for one in await house.app.stored_events(view.id) if one.kind == "operation.retrying"]
-    assert [one.data["reason"] for one in events] == ["its time was over before it was sent"]
+    assert [one.data["reason"] for one in events] == ["the time was over before the call was sent"]
     assert await house.violations(recorder if sends in ("http", "late") else None) == []
 
 

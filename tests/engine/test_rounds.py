@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
 from tests.engine.house import PATIENCE_S, House
 
-from outlast import TaskContext, ToolCall, clock
+from outlast import TaskContext, ToolCall, clock, probes
 from outlast.core import ids
 from outlast.core.retry import Backoff
 from outlast.errors import (
@@ -235,6 +236,44 @@ async def test_a_deadline_begins_anew(house: House) -> None:
     assert view.deadline_at is not None
     # As its agent declares, from now on.
     assert (ended.deadline_at - view.deadline_at).total_seconds() > 3_000
+
+
+async def test_a_call_that_the_deadline_kept_from_being_sent_is_made_in_the_next_round(
+    house: House, recorder: Recorder
+) -> None:
+    """The task's time runs out between an intent and its send."""
+    stood: list[str] = []
+
+    def stand_still(point: str) -> None:
+        if point == "effects.after_intent" and not stood:
+            stood.append(point)
+            time.sleep(max(0.0, deadline - time.monotonic()))
+
+    @house.app.tool(effect="manual", timeout=60)
+    async def create(call: ToolCall) -> str:
+        await call.http.post(f"{recorder.url}/tickets", json={"invoice": "INV-102", "amount": "1"})
+        return "sent"
+
+    @house.app.agent(deadline="1h")
+    async def agent(task: TaskContext) -> str:
+        return str(await task.call(create))
+
+    probes.install(stand_still)
+    try:
+        deadline = time.monotonic() + 1.0
+        handle = await house.app.submit(agent, deadline=0.9)
+        house.start()
+        view = await house.ended(handle)
+    finally:
+        probes.install(None)
+    assert view.error is not None
+    assert (view.error["code"], stood) == ("deadline_exceeded", ["effects.after_intent"])
+    assert await recorder.log() == []
+    await retried(house, view)
+    ended = await house.app.wait(view.id, timeout=PATIENCE_S)
+    assert (ended.state, ended.result) == ("succeeded", "sent")
+    assert len(await recorder.log()) == 1
+    assert await house.violations(recorder) == []
 
 
 async def test_a_round_may_have_a_deadline_of_its_own(house: House) -> None:

@@ -265,7 +265,7 @@ class TestNothingLeaves:
     async def test_the_deadline_is_over(self, recorder, make_call) -> None:
         call = make_call(within=-1.0)
         kind, said = await ending(call, call.http.post(f"{recorder.url}/tickets", json=INVOICE))
-        assert (kind, said.kind, said.retryable) == (errors.DeadlineExceeded, "deadline", False)
+        assert (kind, said.kind, said.retryable) == (errors.DeadlineExceeded, "deadline", True)
         assert await recorder.log() == []
 
     async def test_guard_then_probe_then_bytes(self, recorder, make_call) -> None:

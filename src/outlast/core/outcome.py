@@ -18,7 +18,7 @@ FailureKind = Literal[
     "forbidden",  # not permitted
     "conflict",  # the other side holds something else under this key
     "error",  # the body raised before anything was sent
-    "deadline",  # refused at the intent: its time was over
+    "deadline",  # its time was over before it was sent
     "did_not_happen",  # settled so by evidence or by a person
 ]
 

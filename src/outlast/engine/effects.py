@@ -373,9 +373,6 @@ async def _body(run: Run, operation: Operation, approval: int | None, since: flo
         sent = tool_call.began and changes
         if isinstance(error, TimeoutError) and limit.expired and sent:
             return Unknown(reason="timeout", clue=f"no answer within {max(deadline - since, 0.0):g} s")
-        if isinstance(error, DeadlineExceeded) and deadline == own and not sent:
-            # The task has time left for another attempt.
-            return Failed(kind="not_sent", reason="its time was over before it was sent", retryable=True)
         return _classified(error, tool_call, changes=changes)
     finally:
         run.cuts.pop(operation.key, None)

@@ -240,7 +240,7 @@ def outcome_of_exception(exc: BaseException, *, began: bool, changes: bool) -> F
             )
         case DeadlineExceeded() if not (began and changes):
             return Failed(
-                kind="deadline", reason="the time was over before the call was sent", retryable=False
+                kind="deadline", reason="the time was over before the call was sent", retryable=True
             )
         case _:
             said = classify_exception(exc, began and changes, request=_request_of(exc))
@@ -298,7 +298,7 @@ def rows() -> tuple[Row, ...]:
         Row(
             seen="DeadlineExceeded",
             outcome="deadline",
-            retryable=False,
+            retryable=True,
             why="the time was over before the send",
         ),
         Row(seen="Rejected", outcome="rejected", retryable=False, why="the tool says so"),

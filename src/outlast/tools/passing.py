@@ -109,8 +109,8 @@ _KINDS: Final[dict[str, tuple[FailureKind, bool]]] = {
     "forbidden_address": ("forbidden", False),
     "no_approval": ("forbidden", False),
     "other_decision": ("forbidden", False),
-    "deadline_over": ("deadline", False),
-    "token_expired": ("deadline", False),
+    "deadline_over": ("deadline", True),
+    "token_expired": ("deadline", True),
 }
 
 
