@@ -74,7 +74,7 @@ def build(database_url: str, tickets_url: str, store: Store | None = None) -> Ou
         if pool is not None:
             assert await task.spawn(aside, {"invoice": invoice}, pool=pool).result() == amount
         # Long enough for a busy process to find that nothing else is left to do, and to suspend.
-        await task.sleep(0.5)
+        await task.sleep(1.0)
         note = await task.call(put_note, ticket["id"], f"for {invoice}")
         return {"ticket": ticket["id"], "note": note}
 
