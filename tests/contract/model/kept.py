@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.contract.model.keys import Keys
+
 from outlast.store.approving import Rule
 from outlast.store.entries import AskApproval, Flushed
 from outlast.store.records import Submission
@@ -141,6 +143,7 @@ class Kept:
         self.rules: dict[int, Rule] = {}
         # The version of each tool's list of rules, out of one row of numbers.
         self.versions: dict[Name, int] = {}
+        self.business = Keys()
         self._changes = 0
 
     # -- what becomes of a head ----------------------------------------------------------------------------
@@ -158,10 +161,12 @@ class Kept:
 
     def _end(self, name: Name, task: Task, state: str) -> None:
         """End a task: nobody knows of what it was doing, nobody decides its questions any more."""
-        for operation in task.operations.values():
+        for key, operation in task.operations.items():
             if operation.state == "running" and operation.kind in CALLS:
                 operation.state, operation.open = "unknown", True
             operation.resend = False
+            if operation.state not in ("running", "unknown"):
+                self.business.give_up((*name, key))
         for _, question in sorted(task.questions.items()):
             if question.open:
                 question.state = "withdrawn"
@@ -212,6 +217,7 @@ class Kept:
             if task.lease is not None:
                 found["leases"][name] = (task.lease.epoch, task.lease.session, task.lease.news)
         found["sessions"] = {name: one.lost for name, one in self.sessions.items()}
+        found["keys"] = {name: (*one.of[1:], one.until) for name, one in self.business.rows.items()}
         return found
 
 
@@ -251,4 +257,8 @@ def seen_in(dump: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     for row in dump["leases"]:
         found["leases"][row["tenant"], row["task"]] = (row["epoch"], row["session"], row["news"])
     found["sessions"] = {row["id"]: row["lost_at"] is not None for row in dump["sessions"]}
+    found["keys"] = {
+        (row["tenant"], row["tool"], row["value"]): (row["task"], row["key"], row["until_at"])
+        for row in dump["business_keys"]
+    }
     return found

@@ -37,6 +37,7 @@ class Reaching(Kept):
         operation.open = state == "unknown"
         operation.resend = operation.open and task.live
         operation.gone = operation.gone and operation.open
+        self.business.end((one.tenant, one.task, one.key), state, now)
         if one.by.startswith("person:"):
             for (key, _), question in task.questions.items():
                 if key == one.key and question.state in ("used", "rejected", "expired"):
@@ -65,6 +66,7 @@ class Reaching(Kept):
             )
             if contradicts:
                 operation.state, operation.open = "unknown", True
+                self.business.doubt((one.tenant, one.task, one.key))
                 if task.live:
                     task.say("operation.contradicted")
             elif operation.resend:

@@ -1,0 +1,98 @@
+"""What the machine plays: programs of ``tests.contract``, as far as the model knows their verbs."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict, replace
+from typing import Any
+
+from tests.contract.change_programs import ChangeProgram
+from tests.contract.model.model import Model
+from tests.contract.people_programs import PeopleProgram
+
+from outlast.store.contract import Store
+from outlast.store.entries import (
+    AdoptIssued,
+    AppendEvents,
+    AttachSession,
+    BusinessKey,
+    CommitIntent,
+    EndAttempt,
+    Entry,
+)
+from outlast.store.records import Claimed
+from outlast.testing.store_suite.scene import HOUR, SECOND
+
+
+class Answers:
+    """The model, asked as a store is."""
+
+    def __init__(self, model: Model, began: int) -> None:
+        self._model = model
+        # A store reads its own clock when it accepts, which is a little later than the program's beginning.
+        self._began = began
+
+    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
+        answer = getattr(self._model, verb, None)
+
+        async def ask(*arguments: Any, now: int | None = None, **named: Any) -> Any:
+            if answer is None:
+                return NotImplemented
+            if verb in ("settle", "decide", "renew", "claim", "flush", "retry", "sweep"):
+                named["now"] = now
+            if verb == "submit":
+                named["now"] = self._began
+            if verb in ("deliver", "wake"):
+                arguments = arguments[:1] if verb == "wake" else ()
+            return answer(*arguments, **named)
+
+        return ask
+
+
+class ModelledProgram(ChangeProgram, PeopleProgram):
+    """What people and workers do, as far as the model knows it."""
+
+    def __init__(self, stores: tuple[Store, ...], model: Model, now: int) -> None:
+        super().__init__(0, stores, now)
+        self.model = Answers(model, now)
+
+    async def on_both(self, what: str, act: Callable[[Any], Any]) -> Any:
+        """Do the same on every store and in the model, and compare."""
+        answer = await super().on_both(what, act)
+        expected = await act(self.model)
+        if expected is not NotImplemented:
+            assert reduced(answer) == reduced(expected), (
+                f"{reduced(answer)}\n is not what the model says:\n{reduced(expected)}\n{self.told()}"
+            )
+        return answer
+
+    def entry(self, claimed: Claimed, rows: list[Any]) -> Entry:
+        made = super().entry(claimed, rows)
+        if isinstance(made, AdoptIssued | AttachSession):
+            return AppendEvents(events=(self.scene.event(),))
+        if isinstance(made, CommitIntent) and self.dice.random() < 0.3:
+            return replace(made, business=self.business(), repeat=self.dice.random() < 0.2)
+        return replace(made, judged=None) if isinstance(made, EndAttempt) else made
+
+    def business(self) -> BusinessKey:
+        """Name what a call is about; few names, so that calls meet."""
+        mode, window_us = self.dice.choice([("lock", None), ("once", 20 * SECOND), ("once", 3 * HOUR)])
+        value = self.dice.choice(["invoice-1", "invoice-2"])
+        return BusinessKey(tool="pay", value=value, mode=mode, window_us=window_us)  # type: ignore[arg-type]
+
+
+def reduced(answer: Any) -> Any:
+    """Take from an answer what the model does not know, and the order where the contract gives none."""
+    if isinstance(answer, list | tuple):
+        return [reduced(one) for one in answer]
+    name = type(answer).__name__
+    if name == "ClaimReply":
+        return answer.refused, sorted(repr(replace(one, deadline_at=None)) for one in answer.claims)
+    if name == "Decided":
+        return answer.kind
+    if name == "Flushed":
+        return answer.kind, answer.refusals, answer.state if answer.kind == "accepted" else None
+    if name in ("Swept", "Delivered"):
+        parts = {part: value for part, value in asdict(answer).items() if isinstance(value, list | tuple)}
+        return {part: sorted(map(str, value)) for part, value in parts.items()}
+    return answer
