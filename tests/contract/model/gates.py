@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.contract.model.kept import FOREVER, Kept, Name, Operation, Task
 
 from outlast.store.entries import CommitIntent
+from outlast.store.reconciling import EVERY_TENANT
 
 
 class Gates(Kept):
@@ -22,6 +23,14 @@ class Gates(Kept):
             return "cancelled"
         if (attempt, turn) != (entry.attempt, entry.turn) or (there.state if there else None) not in fits:
             return "not_planned"
+        standing = sorted(
+            (whose, scope)
+            for whose, scope in self.switches
+            if whose in (name[0], EVERY_TENANT) and scope in ("all", f"tool:{entry.name}")
+        )
+        if standing:
+            self.held.add((standing[0], name))
+            return "paused"
         tool = (task.record.tenant, entry.name)
         if entry.consent is None:
             changed = any((rule.tenant, rule.tool) == tool for rule in self.rules.values())

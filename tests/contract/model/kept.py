@@ -144,6 +144,9 @@ class Kept:
         # The version of each tool's list of rules, out of one row of numbers.
         self.versions: dict[Name, int] = {}
         self.business = Keys()
+        # Why and by whom, by tenant and scope; and whom each switch has held back.
+        self.switches: dict[Name, tuple[str, str]] = {}
+        self.held: set[tuple[Name, Name]] = set()
         self._changes = 0
 
     # -- what becomes of a head ----------------------------------------------------------------------------
@@ -167,6 +170,7 @@ class Kept:
             operation.resend = False
             if operation.state not in ("running", "unknown"):
                 self.business.give_up((*name, key))
+        self.held = {one for one in self.held if one[1] != name}
         for _, question in sorted(task.questions.items()):
             if question.open:
                 question.state = "withdrawn"
@@ -217,6 +221,8 @@ class Kept:
             if task.lease is not None:
                 found["leases"][name] = (task.lease.epoch, task.lease.session, task.lease.news)
         found["sessions"] = {name: one.lost for name, one in self.sessions.items()}
+        found["switches"] = self.switches
+        found["held"] = {(*switch, *name): True for switch, name in self.held}
         found["keys"] = {name: (*one.of[1:], one.until) for name, one in self.business.rows.items()}
         return found
 
@@ -257,6 +263,12 @@ def seen_in(dump: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     for row in dump["leases"]:
         found["leases"][row["tenant"], row["task"]] = (row["epoch"], row["session"], row["news"])
     found["sessions"] = {row["id"]: row["lost_at"] is not None for row in dump["sessions"]}
+    found["switches"] = {
+        (row["tenant"], row["scope"]): (row["reason"], row["by_whom"]) for row in dump["pauses"]
+    }
+    found["held"] = {
+        (row["by_tenant"], row["scope"], row["tenant"], row["task"]): True for row in dump["held_tasks"]
+    }
     found["keys"] = {
         (row["tenant"], row["tool"], row["value"]): (row["task"], row["key"], row["until_at"])
         for row in dump["business_keys"]

@@ -2,7 +2,7 @@
 
 It is written from the protocol's words and shares nothing with the stores but the records that cross the
 seam. There are no transactions and no rows: verbs come one after the other, and change what is kept here.
-What it leaves out it is never asked for: providers' waits, switches, outside sessions, what a
+What it leaves out it is never asked for: providers' waits, outside sessions, what a
 fork has issued, verdicts on work, messages, schedules, budgets, and the words of events.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.contract.model.changing import Changing
 from tests.contract.model.kept import Lease, Operation, Session, Task
 from tests.contract.model.reaching import Reaching
 from tests.contract.model.writing import Writing
@@ -30,7 +31,7 @@ from outlast.store.records import (
 )
 
 
-class Model(Writing, Reaching):
+class Model(Writing, Reaching, Changing):
     """All that the store keeps, and its verbs."""
 
     # -- submit --------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.contract.change_programs import ChangeProgram
 from tests.contract.model.model import Model
-from tests.contract.people_programs import PeopleProgram
+from tests.contract.people_programs import PEOPLE, PeopleProgram
 
 from outlast.store.contract import Store
 from outlast.store.entries import (
@@ -20,6 +20,7 @@ from outlast.store.entries import (
     EndAttempt,
     Entry,
 )
+from outlast.store.reconciling import EVERY_TENANT, Pause
 from outlast.store.records import Claimed
 from outlast.testing.store_suite.scene import HOUR, SECOND
 
@@ -70,9 +71,28 @@ class ModelledProgram(ChangeProgram, PeopleProgram):
         made = super().entry(claimed, rows)
         if isinstance(made, AdoptIssued | AttachSession):
             return AppendEvents(events=(self.scene.event(),))
+        if isinstance(made, CommitIntent) and made.consent is None and self.dice.random() < 0.2:
+            made = replace(made, name="pay")
         if isinstance(made, CommitIntent) and self.dice.random() < 0.3:
             return replace(made, business=self.business(), repeat=self.dice.random() < 0.2)
         return replace(made, judged=None) if isinstance(made, EndAttempt) else made
+
+    async def switch(self) -> None:
+        """Throw one of a few switches, or take one back that may stand."""
+        dice, standing = self.dice, await self.table("pauses")
+        tenant = dice.choice([*(tenant for tenant, _ in self.agents), EVERY_TENANT])
+        switch = Pause(
+            tenant=tenant, scope=dice.choice(["all", "tool:pay"]), by=dice.choice(PEOPLE),
+            reason=dice.choice(["too many", "the auditors"]),
+        )  # fmt: skip
+        if dice.random() < 0.4:
+            await self.on_both(f"pause {switch}", lambda store: store.pause(switch, now=self.scene.now))
+            return
+        if standing and dice.random() < 0.8:
+            row = dice.choice(standing)
+            switch = replace(switch, tenant=row["tenant"], scope=row["scope"])
+        stood = await self.on_both(f"resume {switch}", lambda store: store.resume(switch, now=self.scene.now))
+        self.seen.add(f"resumed {stood}")
 
     def business(self) -> BusinessKey:
         """Name what a call is about; few names, so that calls meet."""

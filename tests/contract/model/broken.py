@@ -1,0 +1,43 @@
+"""Deliberate faults of SQLite that change what verbs answer or keep, and what is done to find them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.contract.model.machine import WEIGHTS
+from tests.defects.catalogue import DEFECTS, Patch
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A fault. weights: what is done, and how often; narrow, where a fault shows in a corner only."""
+
+    apply: Callable[[Patch], None]
+    weights: dict[str, int] = field(default_factory=lambda: WEIGHTS)
+
+
+def _nobody_is_held(patch: Patch) -> None:
+    patch.sql(
+        "hold_task",
+        "values (:by_tenant, :scope, :tenant, :task)",
+        "select :by_tenant, :scope, :tenant, :task where 0",
+    )
+
+
+BROKEN = {
+    **{
+        name: Broken(DEFECTS[name].apply)
+        for name in (
+            "epoch_not_raised",
+            "lease_kept",
+            "stale_turn_accepted",
+            "person_counted_twice",
+            "children_go_on",
+            "retry_opens_no_round",
+            "business_key_kept",
+        )
+    },
+    "whom_a_switch_holds_is_forgotten": Broken(_nobody_is_held),
+}
+"""Every fault by its name."""
