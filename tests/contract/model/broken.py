@@ -25,6 +25,10 @@ def _nobody_is_held(patch: Patch) -> None:
     )
 
 
+def _sessions_are_taken(patch: Patch) -> None:
+    patch.sql("read_holder", "tasks.state in ('queued', 'running', 'waiting')", "tasks.state = 'waiting'")
+
+
 BROKEN = {
     **{
         name: Broken(DEFECTS[name].apply)
@@ -39,5 +43,6 @@ BROKEN = {
         )
     },
     "whom_a_switch_holds_is_forgotten": Broken(_nobody_is_held),
+    "a_session_is_taken_from_one_that_runs": Broken(_sessions_are_taken),
 }
 """Every fault by its name."""

@@ -1,10 +1,10 @@
-"""The model's gate: what is looked at, in this order, before one attempt at an operation may be made."""
+"""The model's gates: what is looked at, in this order, before a call is made or a session is held."""
 
 from __future__ import annotations
 
 from tests.contract.model.kept import FOREVER, Kept, Name, Operation, Task
 
-from outlast.store.entries import CommitIntent
+from outlast.store.entries import AttachSession, CommitIntent
 from outlast.store.reconciling import EVERY_TENANT
 
 
@@ -66,4 +66,15 @@ class Gates(Kept):
             deadline_at=min(now + entry.timeout_us, task.deadline_at or FOREVER),
             due_at=there.due_at if there else None,
         )  # fmt: skip
+        return None
+
+    def _attach(self, name: Name, entry: AttachSession) -> str | None:
+        """Hold an outside session, unless another task that lives holds it."""
+        of = (name[0], entry.provider, entry.session, entry.run)
+        holder, _ = self.outside.get(of, (None, None))
+        if holder != name[1]:
+            if holder is not None and self.tasks[name[0], holder].live:
+                return f"taken {holder}"
+            # What the last holder heard of it is not this one's.
+            self.outside[of] = (name[1], None)
         return None

@@ -147,6 +147,8 @@ class Kept:
         # Why and by whom, by tenant and scope; and whom each switch has held back.
         self.switches: dict[Name, tuple[str, str]] = {}
         self.held: set[tuple[Name, Name]] = set()
+        # Task and last event of each, by tenant, provider, session and run.
+        self.outside: dict[tuple[str, str, str, str], tuple[str, str | None]] = {}
         self._changes = 0
 
     # -- what becomes of a head ----------------------------------------------------------------------------
@@ -222,6 +224,7 @@ class Kept:
                 found["leases"][name] = (task.lease.epoch, task.lease.session, task.lease.news)
         found["sessions"] = {name: one.lost for name, one in self.sessions.items()}
         found["switches"] = self.switches
+        found["outside"] = self.outside
         found["held"] = {(*switch, *name): True for switch, name in self.held}
         found["keys"] = {name: (*one.of[1:], one.until) for name, one in self.business.rows.items()}
         return found
@@ -263,6 +266,10 @@ def seen_in(dump: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     for row in dump["leases"]:
         found["leases"][row["tenant"], row["task"]] = (row["epoch"], row["session"], row["news"])
     found["sessions"] = {row["id"]: row["lost_at"] is not None for row in dump["sessions"]}
+    found["outside"] = {
+        (row["tenant"], row["provider"], row["session"], row["run"]): (row["task"], row["last_event"])
+        for row in dump["outside"]
+    }
     found["switches"] = {
         (row["tenant"], row["scope"]): (row["reason"], row["by_whom"]) for row in dump["pauses"]
     }

@@ -2,7 +2,7 @@
 
 It is written from the protocol's words and shares nothing with the stores but the records that cross the
 seam. There are no transactions and no rows: verbs come one after the other, and change what is kept here.
-What it leaves out it is never asked for: providers' waits, outside sessions, what a
+What it leaves out it is never asked for: providers' waits, what a
 fork has issued, verdicts on work, messages, schedules, budgets, and the words of events.
 """
 

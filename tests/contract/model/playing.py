@@ -14,7 +14,6 @@ from outlast.store.contract import Store
 from outlast.store.entries import (
     AdoptIssued,
     AppendEvents,
-    AttachSession,
     BusinessKey,
     CommitIntent,
     EndAttempt,
@@ -69,11 +68,11 @@ class ModelledProgram(ChangeProgram, PeopleProgram):
 
     def entry(self, claimed: Claimed, rows: list[Any]) -> Entry:
         made = super().entry(claimed, rows)
-        if isinstance(made, AdoptIssued | AttachSession):
+        if isinstance(made, AdoptIssued):
             return AppendEvents(events=(self.scene.event(),))
         if isinstance(made, CommitIntent) and made.consent is None and self.dice.random() < 0.2:
             made = replace(made, name="pay")
-        if isinstance(made, CommitIntent) and self.dice.random() < 0.3:
+        if isinstance(made, CommitIntent) and self.dice.random() < 0.5:
             return replace(made, business=self.business(), repeat=self.dice.random() < 0.2)
         return replace(made, judged=None) if isinstance(made, EndAttempt) else made
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tests.contract.model.kept import FOREVER, Kept, Name, Question, Row, Task
 
 from outlast.store.approving import Decided, Decision, Rule
+from outlast.store.changing import OutsideEvent, OutsidePosted
 from outlast.store.posting import Cancel, CancelReply, Delivered, Posted, Signal
 from outlast.store.reconciling import Pause
 from outlast.store.records import Evidence, Settled, Settlement, TaskRef
@@ -102,6 +103,29 @@ class Reaching(Kept):
         for name, count in more.items():
             if count:
                 self._raise(self.tasks[name], count)
+        return answers
+
+    def post_outside(self, events: Sequence[OutsideEvent]) -> list[OutsidePosted]:
+        """Post what happens in outside sessions to whoever holds the run, else to the holder of the whole."""
+        signals: dict[int, tuple[tuple[str, str, str, str], Signal]] = {}
+        for place, one in enumerate(events):
+            runs = [(one.tenant, one.provider, one.session, run) for run in (one.run, "")]
+            of = next((of for of in runs if of in self.outside), None)
+            if of is not None:
+                key = f"{one.session}/{one.run}/{one.event}"
+                signals[place] = of, Signal(
+                    tenant=one.tenant, task=self.outside[of][0], name=f"outside:{one.provider}",
+                    data=one.data, digest=one.digest, key=key,
+                )  # fmt: skip
+        answers = [OutsidePosted(kind="not_found")] * len(events)
+        posted = self.post([signal for _, signal in signals.values()])
+        for (place, (of, signal)), said in zip(signals.items(), posted, strict=True):
+            if said.kind == "accepted":
+                self.outside[of] = (signal.task, events[place].event)
+            answers[place] = OutsidePosted(
+                kind=said.kind,  # type: ignore[arg-type]
+                task=TaskRef(tenant=signal.tenant, task=signal.task),
+            )
         return answers
 
     def cancel(self, requests: Sequence[Cancel]) -> list[CancelReply]:

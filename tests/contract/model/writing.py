@@ -8,6 +8,7 @@ from tests.contract.model.kept import FINAL, FOREVER, WAITS, Name, Operation, Qu
 from outlast.store.entries import (
     AppendEvents,
     AskApproval,
+    AttachSession,
     Batch,
     CommitIntent,
     EndAttempt,
@@ -55,6 +56,10 @@ class Writing(Gates):
                 refused = self._intend(name, task, entry, now)
                 if refused:
                     return refused
+            case AttachSession():
+                taken = self._attach(name, entry)
+                if taken:
+                    return taken
             case RecordOutcome() | TakeTurn():
                 if not self._outcome(name, task, entry, now):
                     return "turn_passed"
