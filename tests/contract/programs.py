@@ -34,7 +34,7 @@ from outlast.store.rows import (
     Publication,
     TaskFilter,
 )
-from outlast.store.scheduling import DueRequest, PutSchedule, ScheduleRow, SetSchedule
+from outlast.store.scheduling import DueRequest, Firing, PutSchedule, ScheduleRow, SetSchedule
 from outlast.testing.store_suite import scheduling
 from outlast.testing.store_suite.scene import HOUR, SECOND, Dump, Scene
 
@@ -106,22 +106,23 @@ class Program:
         request = DueRequest(limit=500, lease_us=30 * SECOND)
         due = await self.on_both("due", lambda store: store.due_schedules(request, now=self.scene.now))
         self.due += due.rows
-        shots = []
-        for row in self.clock.sample(self.due, min(3, len(self.due))):
-            shot = scheduling.firing(self.scene, row)
-            shot = self.clock.choice(
-                [
-                    shot,
-                    shot,
-                    replace(shot, submission=None, note="left out"),
-                    replace(shot, next_at=shot.expected + SECOND),
-                    replace(shot, next_at=None),
-                    replace(shot, instant=self.scene.now + self.clock.choice([0, 1])),
-                ]
-            )
-            shots.append(shot)
+        shots = [self.shot(row) for row in self.clock.sample(self.due, min(3, len(self.due)))]
         said = "\n    ".join(map(repr, shots))
         await self.on_both(f"fire\n    {said}", lambda store: store.fire_schedules(shots, now=self.scene.now))
+
+    def shot(self, row: ScheduleRow) -> Firing:
+        """Make a firing that may fit or not."""
+        shot = scheduling.firing(self.scene, row)
+        return self.clock.choice(
+            [
+                shot,
+                shot,
+                replace(shot, submission=None, note="left out"),
+                replace(shot, next_at=shot.expected + SECOND),
+                replace(shot, next_at=None),
+                replace(shot, instant=self.scene.now + self.clock.choice([0, 1])),
+            ]
+        )
 
     async def step(self) -> None:
         """Do one thing."""

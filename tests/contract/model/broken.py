@@ -29,6 +29,12 @@ def _sessions_are_taken(patch: Patch) -> None:
     patch.sql("read_holder", "tasks.state in ('queued', 'running', 'waiting')", "tasks.state = 'waiting'")
 
 
+def _next_moves(patch: Patch) -> None:
+    patch.sql(
+        "replace_schedule", "case when timing = :timing then next_at", "case when timing = '' then next_at"
+    )
+
+
 BROKEN = {
     **{
         name: Broken(DEFECTS[name].apply)
@@ -44,5 +50,6 @@ BROKEN = {
     },
     "whom_a_switch_holds_is_forgotten": Broken(_nobody_is_held),
     "a_session_is_taken_from_one_that_runs": Broken(_sessions_are_taken),
+    "what_is_next_moves_though_the_times_stand": Broken(_next_moves, {"schedule": 4, "fire": 1}),
 }
 """Every fault by its name."""

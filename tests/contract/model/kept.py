@@ -10,6 +10,7 @@ from tests.contract.model.keys import Keys
 from outlast.store.approving import Rule
 from outlast.store.entries import AskApproval, Flushed
 from outlast.store.records import Submission
+from outlast.store.scheduling import ScheduleRow
 
 FINAL = ("succeeded", "failed", "cancelled")
 CALLS = ("tool", "model", "compensation")
@@ -149,6 +150,9 @@ class Kept:
         self.held: set[tuple[Name, Name]] = set()
         # Task and last event of each, by tenant, provider, session and run.
         self.outside: dict[tuple[str, str, str, str], tuple[str, str | None]] = {}
+        self.schedules: dict[Name, ScheduleRow] = {}
+        # Until when a schedule that was due is left alone.
+        self.taken: dict[Name, int] = {}
         self._changes = 0
 
     # -- what becomes of a head ----------------------------------------------------------------------------
@@ -223,6 +227,10 @@ class Kept:
             if task.lease is not None:
                 found["leases"][name] = (task.lease.epoch, task.lease.session, task.lease.news)
         found["sessions"] = {name: one.lost for name, one in self.sessions.items()}
+        found["schedules"] = {
+            name: (row.revision, row.next_at, row.last_task, row.fired, row.skipped, self.taken.get(name, 0))
+            for name, row in self.schedules.items()
+        }
         found["switches"] = self.switches
         found["outside"] = self.outside
         found["held"] = {(*switch, *name): True for switch, name in self.held}
@@ -269,6 +277,12 @@ def seen_in(dump: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     found["outside"] = {
         (row["tenant"], row["provider"], row["session"], row["run"]): (row["task"], row["last_event"])
         for row in dump["outside"]
+    }
+    found["schedules"] = {
+        (row["tenant"], row["id"]): tuple(
+            row[part] for part in ("revision", "next_at", "last_task", "fired", "skipped", "taken_until")
+        )
+        for row in dump["schedules"]
     }
     found["switches"] = {
         (row["tenant"], row["scope"]): (row["reason"], row["by_whom"]) for row in dump["pauses"]

@@ -21,7 +21,14 @@ from outlast.store.entries import (
 )
 from outlast.store.reconciling import EVERY_TENANT, Pause
 from outlast.store.records import Claimed
+from outlast.store.scheduling import Firing, ScheduleRow
 from outlast.testing.store_suite.scene import HOUR, SECOND
+
+TIMED = frozenset(
+    {"settle", "decide", "renew", "claim", "flush", "retry", "sweep"}
+    | {"put_schedule", "set_schedule", "due_schedules", "fire_schedules"}
+)
+"""Verbs of the model that look at the clock."""
 
 
 class Answers:
@@ -38,7 +45,7 @@ class Answers:
         async def ask(*arguments: Any, now: int | None = None, **named: Any) -> Any:
             if answer is None:
                 return NotImplemented
-            if verb in ("settle", "decide", "renew", "claim", "flush", "retry", "sweep"):
+            if verb in TIMED:
                 named["now"] = now
             if verb == "submit":
                 named["now"] = self._began
@@ -55,6 +62,7 @@ class ModelledProgram(ChangeProgram, PeopleProgram):
     def __init__(self, stores: tuple[Store, ...], model: Model, now: int) -> None:
         super().__init__(0, stores, now)
         self.model = Answers(model, now)
+        self.shots: list[Firing] = []
 
     async def on_both(self, what: str, act: Callable[[Any], Any]) -> Any:
         """Do the same on every store and in the model, and compare."""
@@ -93,6 +101,18 @@ class ModelledProgram(ChangeProgram, PeopleProgram):
         stood = await self.on_both(f"resume {switch}", lambda store: store.resume(switch, now=self.scene.now))
         self.seen.add(f"resumed {stood}")
 
+    def shot(self, row: ScheduleRow) -> Firing:
+        """Make a firing; one that leaves what is next lets another meet its key."""
+        if self.shots and self.dice.random() < 0.2:
+            return self.dice.choice(self.shots[-4:])
+        made = super().shot(row)
+        if self.dice.random() < 0.3:
+            made = replace(made, next_at=made.expected)
+        if made.submission is not None and self.dice.random() < 0.2:
+            made = replace(made, submission=replace(made.submission, request_digest="another"))
+        self.shots.append(made)
+        return made
+
     def business(self) -> BusinessKey:
         """Name what a call is about; few names, so that calls meet."""
         mode, window_us = self.dice.choice([("lock", None), ("once", 20 * SECOND), ("once", 3 * HOUR)])
@@ -111,6 +131,10 @@ def reduced(answer: Any) -> Any:
         return answer.kind
     if name == "Flushed":
         return answer.kind, answer.refusals, answer.state if answer.kind == "accepted" else None
+    if name == "ScheduleRow":
+        return replace(answer, note=answer.note and "note")
+    if name == "DueSchedules":
+        return answer.now, reduced(answer.rows), answer.next_due_us
     if name in ("Swept", "Delivered"):
         parts = {part: value for part, value in asdict(answer).items() if isinstance(value, list | tuple)}
         return {part: sorted(map(str, value)) for part, value in parts.items()}

@@ -46,6 +46,8 @@ def test_all_stores_answer_as_the_model_does(bench: Bench) -> None:
         refused = ("key_held", "key_done", "paused")
         assert {*(f"refused {name}" for name in refused), "resumed True"} <= bench.seen
         assert {f"OutsidePosted {kind}" for kind in ("accepted", "replayed", "conflict")} <= bench.seen
+        fired = ("fired", "replayed", "conflict", "skipped", "moved", "passed", "early")
+        assert {f"Fired {kind}" for kind in fired} <= bench.seen
     assert len(bench.seen) > 40, sorted(bench.seen)
 
 
