@@ -384,7 +384,10 @@ class Store(Protocol):
         ...
 
     async def take_messages(self, limit: int, *, now: int | None = None) -> list[Message]:
-        """Read pending outbox rows, oldest first, at most one task's rows in order; found by being there."""
+        """Read pending outbox rows, oldest first, each task's in their order; found by being there.
+
+        One that is parked holds back those behind it of its own task.
+        """
         ...
 
     async def confirm_messages(self, publications: Sequence[Publication]) -> None:

@@ -35,6 +35,10 @@ def _next_moves(patch: Patch) -> None:
     )
 
 
+def _parked_hold_nothing(patch: Patch) -> None:
+    patch.sql("take_messages", "and earlier.parked is not null", "and 0")
+
+
 BROKEN = {
     **{
         name: Broken(DEFECTS[name].apply)
@@ -51,5 +55,8 @@ BROKEN = {
     "whom_a_switch_holds_is_forgotten": Broken(_nobody_is_held),
     "a_session_is_taken_from_one_that_runs": Broken(_sessions_are_taken),
     "what_is_next_moves_though_the_times_stand": Broken(_next_moves, {"schedule": 4, "fire": 1}),
+    "a_parked_message_holds_nothing_back": Broken(
+        _parked_hold_nothing, {"submit": 2, "cancel": 3, "publish": 3}
+    ),
 }
 """Every fault by its name."""

@@ -68,6 +68,7 @@ class Changing(Kept):
             events=["task.submitted"],
             operations={key: replace(operation) for key, operation in prefix.items()},
         )
+        self._announce((one.tenant, one.new), self.tasks[one.tenant, one.new])
         return Forked(kind="forked")
 
     @staticmethod

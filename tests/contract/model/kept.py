@@ -153,6 +153,8 @@ class Kept:
         self.schedules: dict[Name, ScheduleRow] = {}
         # Until when a schedule that was due is left alone.
         self.taken: dict[Name, int] = {}
+        # Topic, and why it is parked, by tenant, task and number of the event that it tells.
+        self.outbox: dict[tuple[str, str, int], tuple[str, str | None]] = {}
         self._changes = 0
 
     # -- what becomes of a head ----------------------------------------------------------------------------
@@ -187,12 +189,18 @@ class Kept:
         task.cancelling = task.undoing = False
         task.deadline_at = task.wake_at = None
         task.say(f"task.{state}")
+        self._announce(name, task)
         if task.record.parent is not None:
             self.posts.append(((name[0], task.record.parent.task), "child", task.record.parent.key))
         for kid, other in sorted(self.tasks.items()):
             of = other.record.parent
             if of and (kid[0], of.task) == name and not of.detached and other.live:
                 self.posts.append((kid, "cancel", name[1]))
+
+    def _announce(self, name: Name, task: Task) -> None:
+        """Write a message that says a task's last event, where it is announced."""
+        if task.record.announce:
+            self.outbox[*name, len(task.events)] = (task.events[-1], None)
 
     def _raise(self, task: Task, more: int, *, operators: bool = True) -> None:
         """Facts have come: a task that waits goes on, the worker of one that runs is told."""
@@ -231,6 +239,7 @@ class Kept:
             name: (row.revision, row.next_at, row.last_task, row.fired, row.skipped, self.taken.get(name, 0))
             for name, row in self.schedules.items()
         }
+        found["outbox"] = self.outbox
         found["switches"] = self.switches
         found["outside"] = self.outside
         found["held"] = {(*switch, *name): True for switch, name in self.held}
@@ -283,6 +292,9 @@ def seen_in(dump: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
             row[part] for part in ("revision", "next_at", "last_task", "fired", "skipped", "taken_until")
         )
         for row in dump["schedules"]
+    }
+    found["outbox"] = {
+        (row["tenant"], row["task"], row["number"]): (row["topic"], row["parked"]) for row in dump["outbox"]
     }
     found["switches"] = {
         (row["tenant"], row["scope"]): (row["reason"], row["by_whom"]) for row in dump["pauses"]

@@ -3,7 +3,7 @@
 It is written from the protocol's words and shares nothing with the stores but the records that cross the
 seam. There are no transactions and no rows: verbs come one after the other, and change what is kept here.
 What it leaves out it is never asked for: providers' waits, what a
-fork has issued, verdicts on work, messages, budgets, and the words of events.
+fork has issued, verdicts on work, budgets, and the words of events.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from tests.contract.model.changing import Changing
 from tests.contract.model.kept import Lease, Session
+from tests.contract.model.publishing import Publishing
 from tests.contract.model.reaching import Reaching
 from tests.contract.model.scheduling import Scheduling
 from tests.contract.model.writing import Writing
@@ -30,7 +31,7 @@ from outlast.store.records import (
 )
 
 
-class Model(Writing, Reaching, Changing, Scheduling):
+class Model(Writing, Reaching, Changing, Scheduling, Publishing):
     """All that the store keeps, and its verbs."""
 
     # -- sessions and leases -------------------------------------------------------------------------------

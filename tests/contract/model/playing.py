@@ -21,6 +21,7 @@ from outlast.store.entries import (
 )
 from outlast.store.reconciling import EVERY_TENANT, Pause
 from outlast.store.records import Claimed
+from outlast.store.rows import Message, Publication
 from outlast.store.scheduling import Firing, ScheduleRow
 from outlast.testing.store_suite.scene import HOUR, SECOND
 
@@ -63,6 +64,7 @@ class ModelledProgram(ChangeProgram, PeopleProgram):
         super().__init__(0, stores, now)
         self.model = Answers(model, now)
         self.shots: list[Firing] = []
+        self.taken: list[tuple[str, str, int, str]] = []
 
     async def on_both(self, what: str, act: Callable[[Any], Any]) -> Any:
         """Do the same on every store and in the model, and compare."""
@@ -101,6 +103,23 @@ class ModelledProgram(ChangeProgram, PeopleProgram):
         stood = await self.on_both(f"resume {switch}", lambda store: store.resume(switch, now=self.scene.now))
         self.seen.add(f"resumed {stood}")
 
+    async def publish(self) -> None:
+        """Publish or park what is to be published, and some of what was taken before."""
+        expected = named(await self.model.take_messages(500))
+        for store in self.stores:
+            there = named(await store.take_messages(500, now=self.scene.now))
+            assert there == expected, f"{there}\n is not what the model says:\n{expected}\n{self.told()}"
+        said = [
+            Publication(
+                tenant=tenant, task=task, number=number,
+                parked=self.dice.choice([None, None, "too large"]),
+            )
+            for tenant, task, number, _ in [*expected, *self.taken[-3:]]
+            if self.dice.random() < 0.5
+        ]  # fmt: skip
+        self.taken += expected
+        await self.on_both(f"confirm {said}", lambda store: store.confirm_messages(said))
+
     def shot(self, row: ScheduleRow) -> Firing:
         """Make a firing; one that leaves what is next lets another meet its key."""
         if self.shots and self.dice.random() < 0.2:
@@ -118,6 +137,12 @@ class ModelledProgram(ChangeProgram, PeopleProgram):
         mode, window_us = self.dice.choice([("lock", None), ("once", 20 * SECOND), ("once", 3 * HOUR)])
         value = self.dice.choice(["invoice-1", "invoice-2"])
         return BusinessKey(tool="pay", value=value, mode=mode, window_us=window_us)  # type: ignore[arg-type]
+
+
+def named(messages: list[Message]) -> list[tuple[str, str, int, str]]:
+    """Name messages, each task's in their order; whose task is older is by the stores' own clocks."""
+    rows = [(one.tenant, one.task, one.number, one.topic) for one in messages]
+    return sorted(rows, key=lambda one: one[:2])
 
 
 def reduced(answer: Any) -> Any:

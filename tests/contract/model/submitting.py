@@ -36,6 +36,7 @@ class Submitting(Kept):
             kind = "replayed" if same and holder is not None else "conflict"
             return Submitted(kind=kind, task=first.record.task)  # type: ignore[arg-type]
         task = self.tasks[name] = Task(record=record, version=record.version, events=["task.submitted"])
+        self._announce(name, task)
         if record.key is not None:
             self.keys[record.tenant, record.key] = name
         if record.run_at is not None and record.run_at > now:
