@@ -148,9 +148,9 @@ class BusinessKey:
 
     tool: whose keys these are. value: the key, 1 to 255 characters. mode ``lock``: at most one operation
     holds it, from its intent until it has an outcome. mode ``once``: after a success it also stands for
-    ``window_us`` longer. The end of a task gives up what operations hold that are not under way or unknown,
-    and so does a record that ends one without a call, or an attempt under another key. Evidence against a
-    success lets its operation hold again what is done.
+    ``window_us`` longer, None for good. The end of a task gives up what operations hold that are not under
+    way or unknown, and so does a record that ends one without a call, or an attempt under another key.
+    Evidence against a success lets its operation hold again what is done.
     """
 
     tool: str

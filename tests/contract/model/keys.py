@@ -10,6 +10,8 @@ from outlast.store.entries import BusinessKey
 Of = tuple[str, str, str]
 """Tenant, task and key of an operation."""
 
+FOR_GOOD = (1 << 63) - 1
+
 
 @dataclass
 class Holding:
@@ -17,7 +19,7 @@ class Holding:
 
     of: Of
     mode: str
-    window_us: int
+    window_us: int | None
     until: int | None = None
 
 
@@ -40,15 +42,14 @@ class Keys:
         """Let an operation hold this key and no other."""
         self.give_up(of)
         if asked is not None:
-            self.rows[of[0], asked.tool, asked.value] = Holding(
-                of=of, mode=asked.mode, window_us=asked.window_us or 0
-            )
+            name = (of[0], asked.tool, asked.value)
+            self.rows[name] = Holding(of=of, mode=asked.mode, window_us=asked.window_us)
 
     def end(self, of: Of, state: str, now: int) -> None:
         """Follow an outcome: a success under ``once`` stands for its window, another end gives the key up."""
         for name, row in self._held(of):
             if state == "succeeded" and row.mode == "once":
-                row.until = now + row.window_us
+                row.until = FOR_GOOD if row.window_us is None else now + row.window_us
             elif state in ("succeeded", "failed"):
                 del self.rows[name]
 
