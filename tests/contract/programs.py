@@ -14,7 +14,15 @@ from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
 from outlast.store.contract import BatchRejected, Store
-from outlast.store.entries import AppendEvents, EndAttempt, Entry, Note, RecordOutcome, TakeTurn
+from outlast.store.entries import (
+    AppendEvents,
+    EndAttempt,
+    Entry,
+    Note,
+    RecordOutcome,
+    TakeTurn,
+    TaskWrites,
+)
 from outlast.store.records import (
     Claimed,
     ClaimRequest,
@@ -225,10 +233,14 @@ class Program:
                 last = entries[ends[0]]
                 entries = [*entries[: ends[0]], *self.on_record(last), last]
             writes.append(self.scene.writes(claimed, *entries))
-        batch = self.scene.batch(*writes)
+        batch = self.scene.batch(*self.arranged(writes))
         for _ in range(self.dice.choice([1, 1, 1, 2])):
             said = "\n    ".join(repr(entry) for one in batch.writes for entry in one.entries)
             await self.on_both(f"flush\n    {said}", lambda store: store.flush(batch, now=self.scene.now))
+
+    def arranged(self, writes: list[TaskWrites]) -> list[TaskWrites]:
+        """Change what is written in one batch, where it may not be written together."""
+        return writes
 
     def on_record(self, end: Entry) -> list[Entry]:
         """Put on record what a suspension waits for, as workers do."""

@@ -18,6 +18,7 @@ from outlast.store.entries import (
     CommitIntent,
     EndAttempt,
     Entry,
+    TaskWrites,
 )
 from outlast.store.reconciling import EVERY_TENANT, Pause
 from outlast.store.records import Claimed
@@ -132,9 +133,29 @@ class ModelledProgram(ChangeProgram, PeopleProgram):
         self.shots.append(made)
         return made
 
+    def arranged(self, writes: list[TaskWrites]) -> list[TaskWrites]:
+        """Have who asks for a business key write alone, and ask last: the contract leaves open whether an
+        intent sees what else its batch does to the key."""
+        keyed = [
+            one
+            for one in writes
+            if any(isinstance(entry, CommitIntent) and entry.business for entry in one.entries)
+        ]
+        if not keyed:
+            return writes
+        # Each operation once.
+        first = {getattr(entry, "key", id(entry)): entry for entry in reversed(keyed[0].entries)}
+        order = sorted(
+            reversed(first.values()),
+            key=lambda entry: (isinstance(entry, EndAttempt), isinstance(entry, CommitIntent)),
+        )
+        return [replace(keyed[0], entries=tuple(order))]
+
     def business(self) -> BusinessKey:
         """Name what a call is about; few names, so that calls meet."""
-        mode, window_us = self.dice.choice([("lock", None), ("once", 20 * SECOND), ("once", 3 * HOUR)])
+        mode, window_us = self.dice.choice(
+            [("lock", None), ("once", 20 * SECOND), ("once", HOUR), ("once", None)]
+        )
         value = self.dice.choice(["invoice-1", "invoice-2"])
         return BusinessKey(tool="pay", value=value, mode=mode, window_us=window_us)  # type: ignore[arg-type]
 
