@@ -324,10 +324,10 @@ class Store(Protocol):
 
         Copied: input, user, pool, priority, budget, and the operations placed before ``before`` with results,
         keys and times; each of them has to have ended. What was recorded as ``lost`` in a race is not, unless
-        all is copied: the fork may race again. What lies behind and ever had an intent is kept as
-        ``issued`` with the key that was sent, so that the fork does not act twice. Event ``task.submitted``
-        with ``forked_from``; audit rows for both. Idempotent by the new id, and by the key, which is claimed
-        and answered as that of a submission.
+        all is copied: the fork may race again. What lies behind and ever had an intent, and was not undone,
+        is kept as ``issued`` with the key that was sent, so that the fork does not act twice. Event
+        ``task.submitted`` with ``forked_from``; audit rows for both. Idempotent by the new id, and by the
+        key, which is claimed and answered as that of a submission.
         """
         ...
 

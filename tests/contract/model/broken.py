@@ -50,6 +50,7 @@ BROKEN = {
             "children_go_on",
             "retry_opens_no_round",
             "business_key_kept",
+            "fork_without_issued",
         )
     },
     "whom_a_switch_holds_is_forgotten": Broken(_nobody_is_held),

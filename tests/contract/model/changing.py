@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from tests.contract.model.kept import FOREVER, Kept, Operation, Task
+from tests.contract.model.kept import CALLS, FOREVER, Kept, Operation, Task
 
 from outlast.store.changing import Adopt, Adopted, Fork, Forked, Retried, Retry
 from outlast.store.records import TaskRef
@@ -52,24 +52,39 @@ class Changing(Kept):
                 return Forked(kind="no_operation")
             before = task.operations[one.before].position
         prefix = dict(self._in_order(task, before))
-        unsettled = []
-        for key, operation in prefix.items():
-            undo = task.operations.get(f"{key}/undo")
-            undone = (
-                undo is not None and undo.kind == "compensation" and undo.state in ("succeeded", "unknown")
-            )
-            if operation.state not in ("succeeded", "failed") or undone:
-                unsettled.append(key)
+        unsettled = [
+            key
+            for key, operation in prefix.items()
+            if operation.state not in ("succeeded", "failed")
+            or self._undo(task, key) in ("succeeded", "unknown")
+        ]
         if unsettled:
             return Forked(kind="unsettled", keys=tuple(unsettled))
+        # What was sent behind it, but for what was undone; and what it has not taken over itself.
+        issued = {
+            key: replace(operation)
+            for key, operation in task.operations.items()
+            if key not in prefix
+            and operation.kind in CALLS
+            and operation.attempt > 0
+            and self._undo(task, key) != "succeeded"
+        }
+        issued |= {key: replace(one) for key, one in task.issued.items() if key not in task.operations}
         self.tasks[one.tenant, one.new] = Task(
             record=replace(task.record, task=one.new, key=None, parent=None),
             version=task.version if one.version is None else one.version,
             events=["task.submitted"],
             operations={key: replace(operation) for key, operation in prefix.items()},
+            issued=issued,
         )
         self._announce((one.tenant, one.new), self.tasks[one.tenant, one.new])
         return Forked(kind="forked")
+
+    @staticmethod
+    def _undo(task: Task, key: str) -> str | None:
+        """Answer how the undoing of an operation stands."""
+        undo = task.operations.get(f"{key}/undo")
+        return undo.state if undo is not None and undo.kind == "compensation" else None
 
     @staticmethod
     def _in_order(task: Task, before: int) -> Iterator[tuple[str, Operation]]:

@@ -103,6 +103,8 @@ class Task:
     operations: dict[str, Operation] = field(default_factory=dict)
     questions: dict[tuple[str, int], Question] = field(default_factory=dict)
     inbox: dict[int, Row] = field(default_factory=dict)
+    # Calls behind the fork that this one began as, which it may take over.
+    issued: dict[str, Operation] = field(default_factory=dict)
     attempts: list[tuple[int, str]] = field(default_factory=list)
     lease: Lease | None = None
     # Attempts at operations, by key and number, that said to send nothing any more.
@@ -216,7 +218,7 @@ class Kept:
     def seen(self) -> dict[str, Any]:
         """Answer what there is, in the shape of ``seen_in``."""
         found: dict[str, Any] = {
-            "tasks": {}, "operations": {}, "questions": {}, "inbox": {}, "leases": {}, "sessions": {},
+            "tasks": {}, "operations": {}, "questions": {}, "inbox": {}, "leases": {}, "issued": {},
         }  # fmt: skip
         for name, task in self.tasks.items():
             found["tasks"][name] = (
@@ -230,6 +232,8 @@ class Kept:
                 )  # fmt: skip
             for (key, number), question in task.questions.items():
                 found["questions"][*name, key, number] = (question.state, question.votes, question.spent)
+            for key, one in task.issued.items():
+                found["issued"][*name, key] = (one.kind, one.state, one.attempt, one.turn)
             for number, row in task.inbox.items():
                 found["inbox"][*name, number] = (row.kind, row.name, row.taken_by)
             if task.lease is not None:
@@ -295,6 +299,10 @@ def seen_in(dump: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     }
     found["outbox"] = {
         (row["tenant"], row["task"], row["number"]): (row["topic"], row["parked"]) for row in dump["outbox"]
+    }
+    found["issued"] = {
+        (row["tenant"], row["task"], row["key"]): (row["kind"], row["state"], row["attempt"], row["turn"])
+        for row in dump["issued"]
     }
     found["switches"] = {
         (row["tenant"], row["scope"]): (row["reason"], row["by_whom"]) for row in dump["pauses"]

@@ -2,8 +2,8 @@
 
 It is written from the protocol's words and shares nothing with the stores but the records that cross the
 seam. There are no transactions and no rows: verbs come one after the other, and change what is kept here.
-What it leaves out it is never asked for: providers' waits, what a
-fork has issued, verdicts on work, budgets, and the words of events.
+What it leaves out it is never asked for: providers' waits, keys of
+forks, verdicts on work, budgets, and the words of events.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ from tests.contract.people_programs import PEOPLE, PeopleProgram
 
 from outlast.store.contract import Store
 from outlast.store.entries import (
-    AdoptIssued,
-    AppendEvents,
     BusinessKey,
     CommitIntent,
     EndAttempt,
@@ -79,8 +77,6 @@ class ModelledProgram(ChangeProgram, PeopleProgram):
 
     def entry(self, claimed: Claimed, rows: list[Any]) -> Entry:
         made = super().entry(claimed, rows)
-        if isinstance(made, AdoptIssued):
-            return AppendEvents(events=(self.scene.event(),))
         if isinstance(made, CommitIntent) and made.consent is None and self.dice.random() < 0.2:
             made = replace(made, name="pay")
         if isinstance(made, CommitIntent) and self.dice.random() < 0.5:

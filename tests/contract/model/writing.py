@@ -6,6 +6,7 @@ from tests.contract.model.gates import Gates
 from tests.contract.model.kept import FINAL, FOREVER, WAITS, Name, Operation, Question, Task
 
 from outlast.store.entries import (
+    AdoptIssued,
     AppendEvents,
     AskApproval,
     AttachSession,
@@ -56,6 +57,15 @@ class Writing(Gates):
                 refused = self._intend(name, task, entry, now)
                 if refused:
                     return refused
+            case AdoptIssued():
+                issued = task.issued.get(entry.key)
+                if issued is None or entry.key in task.operations:
+                    return None
+                task.operations[entry.key] = Operation(
+                    kind=issued.kind, position=entry.position, state="unknown", attempt=issued.attempt,
+                    turn=issued.turn + 1, deadline_at=issued.deadline_at, open=True,
+                    gone=issued.state in ("succeeded", "failed"),
+                )  # fmt: skip
             case AttachSession():
                 taken = self._attach(name, entry)
                 if taken:
