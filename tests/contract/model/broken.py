@@ -47,12 +47,15 @@ BROKEN = {
             "lease_kept",
             "stale_turn_accepted",
             "person_counted_twice",
-            "children_go_on",
             "retry_opens_no_round",
             "business_key_kept",
             "fork_without_issued",
         )
     },
+    "children_go_on": Broken(
+        DEFECTS["children_go_on"].apply,
+        {"submit": 2, "spawn": 5, "claim": 5, "flush": 6, "cancel": 3, "deliver": 4, "renew": 1},
+    ),
     "whom_a_switch_holds_is_forgotten": Broken(_nobody_is_held),
     "a_session_is_taken_from_one_that_runs": Broken(_sessions_are_taken),
     "what_is_next_moves_though_the_times_stand": Broken(_next_moves, {"schedule": 4, "fire": 1}),

@@ -117,15 +117,23 @@ class ModelledProgram(ChangeProgram, PeopleProgram):
         self.taken += expected
         await self.on_both(f"confirm {said}", lambda store: store.confirm_messages(said))
 
+    async def fire(self) -> None:
+        """Fire what is due, of schedules that are there."""
+        if not self.due:
+            await self.schedule()
+            await self.schedule()
+        await super().fire()
+
     def shot(self, row: ScheduleRow) -> Firing:
         """Make a firing; one that leaves what is next lets another meet its key."""
-        if self.shots and self.dice.random() < 0.2:
-            return self.dice.choice(self.shots[-4:])
+        if self.shots and self.dice.random() < 0.4:
+            again = self.dice.choice(self.shots[-4:])
+            if again.submission is None or self.dice.random() < 0.5:
+                return again
+            return replace(again, submission=replace(again.submission, request_digest="another"))
         made = super().shot(row)
-        if self.dice.random() < 0.3:
+        if self.dice.random() < 0.5:
             made = replace(made, next_at=made.expected)
-        if made.submission is not None and self.dice.random() < 0.2:
-            made = replace(made, submission=replace(made.submission, request_digest="another"))
         self.shots.append(made)
         return made
 
