@@ -14,7 +14,15 @@ from dataclasses import asdict, is_dataclass, replace
 from typing import Any
 
 from outlast.store.contract import BatchRejected, Store
-from outlast.store.entries import AppendEvents, EndAttempt, Entry, Note, RecordOutcome, TakeTurn
+from outlast.store.entries import (
+    AppendEvents,
+    EndAttempt,
+    Entry,
+    Note,
+    RecordOutcome,
+    TakeTurn,
+    TaskWrites,
+)
 from outlast.store.records import (
     Claimed,
     ClaimRequest,
@@ -34,7 +42,7 @@ from outlast.store.rows import (
     Publication,
     TaskFilter,
 )
-from outlast.store.scheduling import DueRequest, PutSchedule, ScheduleRow, SetSchedule
+from outlast.store.scheduling import DueRequest, Firing, PutSchedule, ScheduleRow, SetSchedule
 from outlast.testing.store_suite import scheduling
 from outlast.testing.store_suite.scene import HOUR, SECOND, Dump, Scene
 
@@ -106,22 +114,23 @@ class Program:
         request = DueRequest(limit=500, lease_us=30 * SECOND)
         due = await self.on_both("due", lambda store: store.due_schedules(request, now=self.scene.now))
         self.due += due.rows
-        shots = []
-        for row in self.clock.sample(self.due, min(3, len(self.due))):
-            shot = scheduling.firing(self.scene, row)
-            shot = self.clock.choice(
-                [
-                    shot,
-                    shot,
-                    replace(shot, submission=None, note="left out"),
-                    replace(shot, next_at=shot.expected + SECOND),
-                    replace(shot, next_at=None),
-                    replace(shot, instant=self.scene.now + self.clock.choice([0, 1])),
-                ]
-            )
-            shots.append(shot)
+        shots = [self.shot(row) for row in self.clock.sample(self.due, min(3, len(self.due)))]
         said = "\n    ".join(map(repr, shots))
         await self.on_both(f"fire\n    {said}", lambda store: store.fire_schedules(shots, now=self.scene.now))
+
+    def shot(self, row: ScheduleRow) -> Firing:
+        """Make a firing that may fit or not."""
+        shot = scheduling.firing(self.scene, row)
+        return self.clock.choice(
+            [
+                shot,
+                shot,
+                replace(shot, submission=None, note="left out"),
+                replace(shot, next_at=shot.expected + SECOND),
+                replace(shot, next_at=None),
+                replace(shot, instant=self.scene.now + self.clock.choice([0, 1])),
+            ]
+        )
 
     async def step(self) -> None:
         """Do one thing."""
@@ -224,10 +233,14 @@ class Program:
                 last = entries[ends[0]]
                 entries = [*entries[: ends[0]], *self.on_record(last), last]
             writes.append(self.scene.writes(claimed, *entries))
-        batch = self.scene.batch(*writes)
+        batch = self.scene.batch(*self.arranged(writes))
         for _ in range(self.dice.choice([1, 1, 1, 2])):
             said = "\n    ".join(repr(entry) for one in batch.writes for entry in one.entries)
             await self.on_both(f"flush\n    {said}", lambda store: store.flush(batch, now=self.scene.now))
+
+    def arranged(self, writes: list[TaskWrites]) -> list[TaskWrites]:
+        """Change what is written in one batch, where it may not be written together."""
+        return writes
 
     def on_record(self, end: Entry) -> list[Entry]:
         """Put on record what a suspension waits for, as workers do."""

@@ -324,10 +324,10 @@ class Store(Protocol):
 
         Copied: input, user, pool, priority, budget, and the operations placed before ``before`` with results,
         keys and times; each of them has to have ended. What was recorded as ``lost`` in a race is not, unless
-        all is copied: the fork may race again. What lies behind and ever had an intent is kept as
-        ``issued`` with the key that was sent, so that the fork does not act twice. Event ``task.submitted``
-        with ``forked_from``; audit rows for both. Idempotent by the new id, and by the key, which is claimed
-        and answered as that of a submission.
+        all is copied: the fork may race again. What lies behind and ever had an intent, and was not undone,
+        is kept as ``issued`` with the key that was sent, so that the fork does not act twice. Event
+        ``task.submitted`` with ``forked_from``; audit rows for both. Idempotent by the new id, and by the
+        key, which is claimed and answered as that of a submission.
         """
         ...
 
@@ -384,7 +384,10 @@ class Store(Protocol):
         ...
 
     async def take_messages(self, limit: int, *, now: int | None = None) -> list[Message]:
-        """Read pending outbox rows, oldest first, at most one task's rows in order; found by being there."""
+        """Read pending outbox rows, oldest first, each task's in their order; found by being there.
+
+        One that is parked holds back those behind it of its own task.
+        """
         ...
 
     async def confirm_messages(self, publications: Sequence[Publication]) -> None:

@@ -148,7 +148,9 @@ class BusinessKey:
 
     tool: whose keys these are. value: the key, 1 to 255 characters. mode ``lock``: at most one operation
     holds it, from its intent until it has an outcome. mode ``once``: after a success it also stands for
-    ``window_us`` longer.
+    ``window_us`` longer, None for good. The end of a task gives up what operations hold that are not under
+    way or unknown, and so does a record that ends one without a call, or an attempt under another key.
+    Evidence against a success lets its operation hold again what is done.
     """
 
     tool: str
@@ -172,7 +174,9 @@ class CommitIntent:
     ``consent`` names is not approved, or is about another fingerprint or policy, or its time is over),
     ``key_held`` (another operation holds the business key), ``key_done`` (another operation succeeded under
     it, inside its window). provider: whose shared waits are honoured. repeat: go ahead although the key is
-    done (a person decided so).
+    done (a person decided so). Of intents in one batch the first place gets a key. An intent sees keys that
+    outcomes before it in its own task have given up; whether it sees those of later ones, and of other tasks
+    in its batch, is left open.
 
     A decision is consumed here: approved becomes ``used``. A later attempt of the same operation stays under
     a used decision of the same fingerprint and policy until it expires or is ``spent``.

@@ -5,9 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.contract.model.keys import Keys
+
 from outlast.store.approving import Rule
 from outlast.store.entries import AskApproval, Flushed
 from outlast.store.records import Submission
+from outlast.store.scheduling import ScheduleRow
 
 FINAL = ("succeeded", "failed", "cancelled")
 CALLS = ("tool", "model", "compensation")
@@ -100,6 +103,8 @@ class Task:
     operations: dict[str, Operation] = field(default_factory=dict)
     questions: dict[tuple[str, int], Question] = field(default_factory=dict)
     inbox: dict[int, Row] = field(default_factory=dict)
+    # Calls behind the fork that this one began as, which it may take over.
+    issued: dict[str, Operation] = field(default_factory=dict)
     attempts: list[tuple[int, str]] = field(default_factory=list)
     lease: Lease | None = None
     # Attempts at operations, by key and number, that said to send nothing any more.
@@ -141,6 +146,17 @@ class Kept:
         self.rules: dict[int, Rule] = {}
         # The version of each tool's list of rules, out of one row of numbers.
         self.versions: dict[Name, int] = {}
+        self.business = Keys()
+        # Why and by whom, by tenant and scope; and whom each switch has held back.
+        self.switches: dict[Name, tuple[str, str]] = {}
+        self.held: set[tuple[Name, Name]] = set()
+        # Task and last event of each, by tenant, provider, session and run.
+        self.outside: dict[tuple[str, str, str, str], tuple[str, str | None]] = {}
+        self.schedules: dict[Name, ScheduleRow] = {}
+        # Until when a schedule that was due is left alone.
+        self.taken: dict[Name, int] = {}
+        # Topic, and why it is parked, by tenant, task and number of the event that it tells.
+        self.outbox: dict[tuple[str, str, int], tuple[str, str | None]] = {}
         self._changes = 0
 
     # -- what becomes of a head ----------------------------------------------------------------------------
@@ -158,10 +174,13 @@ class Kept:
 
     def _end(self, name: Name, task: Task, state: str) -> None:
         """End a task: nobody knows of what it was doing, nobody decides its questions any more."""
-        for operation in task.operations.values():
+        for key, operation in task.operations.items():
             if operation.state == "running" and operation.kind in CALLS:
                 operation.state, operation.open = "unknown", True
             operation.resend = False
+            if operation.state not in ("running", "unknown"):
+                self.business.give_up((*name, key))
+        self.held = {one for one in self.held if one[1] != name}
         for _, question in sorted(task.questions.items()):
             if question.open:
                 question.state = "withdrawn"
@@ -172,12 +191,18 @@ class Kept:
         task.cancelling = task.undoing = False
         task.deadline_at = task.wake_at = None
         task.say(f"task.{state}")
+        self._announce(name, task)
         if task.record.parent is not None:
             self.posts.append(((name[0], task.record.parent.task), "child", task.record.parent.key))
         for kid, other in sorted(self.tasks.items()):
             of = other.record.parent
             if of and (kid[0], of.task) == name and not of.detached and other.live:
                 self.posts.append((kid, "cancel", name[1]))
+
+    def _announce(self, name: Name, task: Task) -> None:
+        """Write a message that says a task's last event, where it is announced."""
+        if task.record.announce:
+            self.outbox[*name, len(task.events)] = (task.events[-1], None)
 
     def _raise(self, task: Task, more: int, *, operators: bool = True) -> None:
         """Facts have come: a task that waits goes on, the worker of one that runs is told."""
@@ -193,7 +218,7 @@ class Kept:
     def seen(self) -> dict[str, Any]:
         """Answer what there is, in the shape of ``seen_in``."""
         found: dict[str, Any] = {
-            "tasks": {}, "operations": {}, "questions": {}, "inbox": {}, "leases": {}, "sessions": {},
+            "tasks": {}, "operations": {}, "questions": {}, "inbox": {}, "leases": {}, "issued": {},
         }  # fmt: skip
         for name, task in self.tasks.items():
             found["tasks"][name] = (
@@ -207,11 +232,22 @@ class Kept:
                 )  # fmt: skip
             for (key, number), question in task.questions.items():
                 found["questions"][*name, key, number] = (question.state, question.votes, question.spent)
+            for key, one in task.issued.items():
+                found["issued"][*name, key] = (one.kind, one.state, one.attempt, one.turn)
             for number, row in task.inbox.items():
                 found["inbox"][*name, number] = (row.kind, row.name, row.taken_by)
             if task.lease is not None:
                 found["leases"][name] = (task.lease.epoch, task.lease.session, task.lease.news)
         found["sessions"] = {name: one.lost for name, one in self.sessions.items()}
+        found["schedules"] = {
+            name: (row.revision, row.next_at, row.last_task, row.fired, row.skipped, self.taken.get(name, 0))
+            for name, row in self.schedules.items()
+        }
+        found["outbox"] = self.outbox
+        found["switches"] = self.switches
+        found["outside"] = self.outside
+        found["held"] = {(*switch, *name): True for switch, name in self.held}
+        found["keys"] = {name: (*one.of[1:], one.until) for name, one in self.business.rows.items()}
         return found
 
 
@@ -251,4 +287,31 @@ def seen_in(dump: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     for row in dump["leases"]:
         found["leases"][row["tenant"], row["task"]] = (row["epoch"], row["session"], row["news"])
     found["sessions"] = {row["id"]: row["lost_at"] is not None for row in dump["sessions"]}
+    found["outside"] = {
+        (row["tenant"], row["provider"], row["session"], row["run"]): (row["task"], row["last_event"])
+        for row in dump["outside"]
+    }
+    found["schedules"] = {
+        (row["tenant"], row["id"]): tuple(
+            row[part] for part in ("revision", "next_at", "last_task", "fired", "skipped", "taken_until")
+        )
+        for row in dump["schedules"]
+    }
+    found["outbox"] = {
+        (row["tenant"], row["task"], row["number"]): (row["topic"], row["parked"]) for row in dump["outbox"]
+    }
+    found["issued"] = {
+        (row["tenant"], row["task"], row["key"]): (row["kind"], row["state"], row["attempt"], row["turn"])
+        for row in dump["issued"]
+    }
+    found["switches"] = {
+        (row["tenant"], row["scope"]): (row["reason"], row["by_whom"]) for row in dump["pauses"]
+    }
+    found["held"] = {
+        (row["by_tenant"], row["scope"], row["tenant"], row["task"]): True for row in dump["held_tasks"]
+    }
+    found["keys"] = {
+        (row["tenant"], row["tool"], row["value"]): (row["task"], row["key"], row["until_at"])
+        for row in dump["business_keys"]
+    }
     return found

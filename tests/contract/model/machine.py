@@ -8,100 +8,31 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import asdict, replace
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 import asyncpg
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from tests.contract.change_programs import ChangeProgram
 from tests.contract.model.kept import seen_in
 from tests.contract.model.model import Model
-from tests.contract.people_programs import PeopleProgram
+from tests.contract.model.playing import ModelledProgram
 from tests.contract.programs import comparable
 from tests.stores import MEMORY, new_store
 
 from outlast.store.contract import Store
-from outlast.store.entries import AdoptIssued, AppendEvents, AttachSession, EndAttempt, Entry
-from outlast.store.records import Claimed
 
 WEIGHTS = {
     "submit": 4, "spawn": 3, "claim": 7, "flush": 24, "settle": 4, "contradict": 1, "sweep": 3, "renew": 2,
-    "retire": 1, "reconcile": 1, "wait": 3, "post": 4, "cancel": 3, "news": 2, "deliver": 3, "decide": 7,
-    "rule": 1, "retry": 3, "fork": 3, "adopt": 2, "wake": 2,
+    "retire": 1, "reconcile": 1, "wait": 3, "post": 4, "cancel": 3, "news": 2, "deliver": 4, "decide": 7,
+    "rule": 1, "retry": 3, "fork": 3, "adopt": 2, "wake": 2, "switch": 3, "happen": 3,
+    "schedule": 2, "fire": 3, "publish": 2,
 }  # fmt: skip
 """What may be done, and how often."""
 
 EVERY = 10
 """After so many verbs the rows are compared as well."""
-
-
-class Answers:
-    """The model, asked as a store is."""
-
-    def __init__(self, model: Model, began: int) -> None:
-        self._model = model
-        # A store reads its own clock when it accepts, which is a little later than the program's beginning.
-        self._began = began
-
-    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
-        answer = getattr(self._model, verb, None)
-
-        async def ask(*arguments: Any, now: int | None = None, **named: Any) -> Any:
-            if answer is None:
-                return NotImplemented
-            if verb in ("settle", "decide", "renew", "claim", "flush", "retry", "sweep"):
-                named["now"] = now
-            if verb == "submit":
-                named["now"] = self._began
-            if verb in ("deliver", "wake"):
-                arguments = arguments[:1] if verb == "wake" else ()
-            return answer(*arguments, **named)
-
-        return ask
-
-
-class ModelledProgram(ChangeProgram, PeopleProgram):
-    """What people and workers do, as far as the model knows it."""
-
-    def __init__(self, stores: tuple[Store, ...], model: Model, now: int) -> None:
-        super().__init__(0, stores, now)
-        self.model = Answers(model, now)
-
-    async def on_both(self, what: str, act: Callable[[Any], Any]) -> Any:
-        """Do the same on every store and in the model, and compare."""
-        answer = await super().on_both(what, act)
-        expected = await act(self.model)
-        if expected is not NotImplemented:
-            assert reduced(answer) == reduced(expected), (
-                f"{reduced(answer)}\n is not what the model says:\n{reduced(expected)}\n{self.told()}"
-            )
-        return answer
-
-    def entry(self, claimed: Claimed, rows: list[Any]) -> Entry:
-        made = super().entry(claimed, rows)
-        if isinstance(made, AdoptIssued | AttachSession):
-            return AppendEvents(events=(self.scene.event(),))
-        return replace(made, judged=None) if isinstance(made, EndAttempt) else made
-
-
-def reduced(answer: Any) -> Any:
-    """Take from an answer what the model does not know, and the order where the contract gives none."""
-    if isinstance(answer, list | tuple):
-        return [reduced(one) for one in answer]
-    name = type(answer).__name__
-    if name == "ClaimReply":
-        return answer.refused, sorted(repr(replace(one, deadline_at=None)) for one in answer.claims)
-    if name == "Decided":
-        return answer.kind
-    if name == "Flushed":
-        return answer.kind, answer.refusals, answer.state if answer.kind == "accepted" else None
-    if name in ("Swept", "Delivered"):
-        parts = {part: value for part, value in asdict(answer).items() if isinstance(value, list | tuple)}
-        return {part: sorted(map(str, value)) for part, value in parts.items()}
-    return answer
 
 
 class Bench:
@@ -170,8 +101,8 @@ class Bench:
         self._runner.close()
 
 
-def machine_on(bench: Bench) -> type[RuleBasedStateMachine]:
-    """Make the machine that runs on a bench."""
+def machine_on(bench: Bench, weights: dict[str, int] = WEIGHTS) -> type[RuleBasedStateMachine]:
+    """Make the machine that runs on a bench; weights: what may be done, and how often."""
 
     class Machine(RuleBasedStateMachine):
         """Three stores and a model."""
@@ -185,7 +116,7 @@ def machine_on(bench: Bench) -> type[RuleBasedStateMachine]:
 
         def carry_out(self, what: str, dice: Any) -> None:
             """Do one thing everywhere."""
-            self.program.dice = dice
+            self.program.dice = self.program.clock = dice
             bench.run(getattr(self.program, what)())
 
         @initialize(dice=st.randoms(use_true_random=True))
@@ -195,7 +126,7 @@ def machine_on(bench: Bench) -> type[RuleBasedStateMachine]:
                 self.carry_out(what, dice)
 
         @rule(
-            what=st.sampled_from([name for name, often in WEIGHTS.items() for _ in range(often)]),
+            what=st.sampled_from([name for name, often in weights.items() for _ in range(often)]),
             dice=st.randoms(use_true_random=True),
         )
         def act(self, what: str, dice: Any) -> None:

@@ -2,16 +2,19 @@
 
 It is written from the protocol's words and shares nothing with the stores but the records that cross the
 seam. There are no transactions and no rows: verbs come one after the other, and change what is kept here.
-What it leaves out it is never asked for: business keys, providers' waits, switches, outside sessions, what a
-fork has issued, verdicts on work, messages, schedules, budgets, and the words of events.
+What it leaves out it is never asked for: providers' waits, keys of
+forks, verdicts on work, budgets, and the words of events.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.contract.model.kept import Lease, Operation, Session, Task
+from tests.contract.model.changing import Changing
+from tests.contract.model.kept import Lease, Session
+from tests.contract.model.publishing import Publishing
 from tests.contract.model.reaching import Reaching
+from tests.contract.model.scheduling import Scheduling
 from tests.contract.model.writing import Writing
 
 from outlast.store.posting import Heard, News
@@ -22,56 +25,14 @@ from outlast.store.records import (
     Held,
     Renewed,
     SessionRenewal,
-    Submission,
-    Submitted,
     SweepRequest,
     Swept,
     TaskRef,
 )
 
 
-class Model(Writing, Reaching):
+class Model(Writing, Reaching, Changing, Scheduling, Publishing):
     """All that the store keeps, and its verbs."""
-
-    # -- submit --------------------------------------------------------------------------------------------
-
-    def submit(self, batch: Sequence[Submission], now: int) -> list[Submitted]:
-        """Accept tasks; a key belongs to the first that came."""
-        return [self._submit(record, now) for record in batch]
-
-    def _submit(self, record: Submission, now: int) -> Submitted:
-        name = (record.tenant, record.task)
-        parent = None
-        if record.parent is not None and name not in self.tasks:
-            parent = self.tasks.get((record.tenant, record.parent.task))
-            if (
-                parent is None
-                or (parent.state, parent.epoch) != ("running", record.parent.epoch)
-                or parent.cancelling
-            ):
-                return Submitted(kind="stale", task=record.task)
-        holder = self.keys.get((record.tenant, record.key)) if record.key is not None else None
-        if holder is not None or name in self.tasks:
-            first = self.tasks[holder or name]
-            same = first.record.request_digest == record.request_digest
-            if same and first.record.task == record.task and first.record.key == record.key:
-                return Submitted(kind="accepted", task=record.task)
-            kind = "replayed" if same and holder is not None else "conflict"
-            return Submitted(kind=kind, task=first.record.task)  # type: ignore[arg-type]
-        task = self.tasks[name] = Task(record=record, version=record.version, events=["task.submitted"])
-        if record.key is not None:
-            self.keys[record.tenant, record.key] = name
-        if record.run_at is not None and record.run_at > now:
-            task.state, task.reason, task.wake_at = "waiting", "timer", record.run_at
-        if record.deadline_us is not None:
-            task.deadline_at = now + record.deadline_us
-        if parent is not None:
-            assert record.parent is not None
-            parent.children += 1
-            began = Operation(kind="child", position=record.parent.position, state="running")
-            parent.operations.setdefault(record.parent.key, began)
-            parent.say("operation.started")
-        return Submitted(kind="accepted", task=record.task)
 
     # -- sessions and leases -------------------------------------------------------------------------------
 

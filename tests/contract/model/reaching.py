@@ -1,15 +1,15 @@
-"""What reaches the model's tasks from outside: facts, people's words, and changes."""
+"""What reaches the model's tasks from outside: facts, and people's words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
-from tests.contract.model.kept import FOREVER, Kept, Name, Operation, Question, Row, Task
+from tests.contract.model.kept import FOREVER, Kept, Name, Question, Row, Task
 
 from outlast.store.approving import Decided, Decision, Rule
-from outlast.store.changing import Adopt, Adopted, Fork, Forked, Retried, Retry
+from outlast.store.changing import OutsideEvent, OutsidePosted
 from outlast.store.posting import Cancel, CancelReply, Delivered, Posted, Signal
+from outlast.store.reconciling import Pause
 from outlast.store.records import Evidence, Settled, Settlement, TaskRef
 
 
@@ -37,6 +37,7 @@ class Reaching(Kept):
         operation.open = state == "unknown"
         operation.resend = operation.open and task.live
         operation.gone = operation.gone and operation.open
+        self.business.end((one.tenant, one.task, one.key), state, now)
         if one.by.startswith("person:"):
             for (key, _), question in task.questions.items():
                 if key == one.key and question.state in ("used", "rejected", "expired"):
@@ -65,6 +66,7 @@ class Reaching(Kept):
             )
             if contradicts:
                 operation.state, operation.open = "unknown", True
+                self.business.doubt((one.tenant, one.task, one.key))
                 if task.live:
                     task.say("operation.contradicted")
             elif operation.resend:
@@ -103,6 +105,29 @@ class Reaching(Kept):
                 self._raise(self.tasks[name], count)
         return answers
 
+    def post_outside(self, events: Sequence[OutsideEvent]) -> list[OutsidePosted]:
+        """Post what happens in outside sessions to whoever holds the run, else to the holder of the whole."""
+        signals: dict[int, tuple[tuple[str, str, str, str], Signal]] = {}
+        for place, one in enumerate(events):
+            runs = [(one.tenant, one.provider, one.session, run) for run in (one.run, "")]
+            of = next((of for of in runs if of in self.outside), None)
+            if of is not None:
+                key = f"{one.session}/{one.run}/{one.event}"
+                signals[place] = of, Signal(
+                    tenant=one.tenant, task=self.outside[of][0], name=f"outside:{one.provider}",
+                    data=one.data, digest=one.digest, key=key,
+                )  # fmt: skip
+        answers = [OutsidePosted(kind="not_found")] * len(events)
+        posted = self.post([signal for _, signal in signals.values()])
+        for (place, (of, signal)), said in zip(signals.items(), posted, strict=True):
+            if said.kind == "accepted":
+                self.outside[of] = (signal.task, events[place].event)
+            answers[place] = OutsidePosted(
+                kind=said.kind,  # type: ignore[arg-type]
+                task=TaskRef(tenant=signal.tenant, task=signal.task),
+            )
+        return answers
+
     def cancel(self, requests: Sequence[Cancel]) -> list[CancelReply]:
         """Cancel tasks."""
         return [self._cancel((one.tenant, one.task), one.undo)[0] for one in requests]
@@ -127,23 +152,27 @@ class Reaching(Kept):
         return CancelReply(kind="requested", state=task.state), True
 
     def deliver(self) -> Delivered:
-        """Tell parents of their children's ends, and children of their parents'."""
+        """Tell parents of their children's ends, children of their parents', and whom no switch holds any
+        more."""
         posts, self.posts = self.posts, []
+        free = {one for one in self.held if one[0] not in self.switches}
+        self.held -= free
         told, cancelled = [], []
-        for name in sorted({of for of, _, _ in posts}):
+        for name in sorted({of for of, _, _ in posts} | {of for _, of in free}):
             task = self.tasks[name]
             ends = [said for of, kind, said in posts if (of, kind) == (name, "child")]
             # One that has failed or was cancelled may be tried again, and then has to know.
             if task.state == "succeeded":
                 continue
-            if ends:
-                for n, said in enumerate(ends, 1):
-                    task.inbox[task.facts + n] = Row(kind="child", name=said)
-                self._raise(task, len(ends))
-                if task.live:
-                    told.append(TaskRef(tenant=name[0], task=name[1]))
+            for n, said in enumerate(ends, 1):
+                task.inbox[task.facts + n] = Row(kind="child", name=said)
+            more = len(ends) + (task.live and any(of == name for _, of in free))
+            if more:
+                self._raise(task, more)
             if not task.live:
                 continue
+            if more:
+                told.append(TaskRef(tenant=name[0], task=name[1]))
             if any((of, kind) == (name, "cancel") for of, kind, _ in posts) and self._cancel(name, False)[1]:
                 cancelled.append(TaskRef(tenant=name[0], task=name[1]))
         return Delivered(told=tuple(told), cancelled=tuple(cancelled))
@@ -216,105 +245,17 @@ class Reaching(Kept):
         self.versions[rule.tenant, rule.tool] = self._changes
         return True
 
+    def pause(self, switch: Pause) -> None:
+        """Let a switch stand."""
+        self.switches[switch.tenant, switch.scope] = (switch.reason, switch.by)
+
+    def resume(self, switch: Pause) -> bool:
+        """Take a switch back; answer whether it stood."""
+        return self.switches.pop((switch.tenant, switch.scope), None) is not None
+
     def _question(self, tenant: str, approval: str) -> tuple[Task, Question] | None:
         name, _, rest = approval.partition(":")
         key, _, number = rest.rpartition("~")
         task = self.tasks.get((tenant, name))
         question = task.questions.get((key, int(number))) if task else None
         return (task, question) if task and question else None
-
-    # -- change --------------------------------------------------------------------------------------------
-
-    def retry(self, requests: Sequence[Retry], now: int) -> list[Retried]:
-        """Open the next round of tasks that failed or were cancelled."""
-        return [self._retry(one, now) for one in requests]
-
-    def _retry(self, one: Retry, now: int) -> Retried:
-        task = self.tasks.get((one.tenant, one.task))
-        if task is None:
-            return Retried(kind="not_found")
-        if task.state not in ("failed", "cancelled"):
-            return Retried(kind="not_ended", state=task.state, round=task.round)
-        undos = [one for one in task.operations.values() if one.kind == "compensation"]
-        if any(undo.state in ("succeeded", "unknown") for undo in undos):
-            return Retried(kind="undone", state=task.state, round=task.round)
-        for key in one.reopen:
-            if key in task.operations and task.operations[key].state == "failed":
-                task.operations[key].state = "planned"
-                task.operations[key].settled_by = None
-        task.round += 1
-        task.deadline_at = None if one.deadline_us is None else now + one.deadline_us
-        self._queue(task, "task.retried")
-        return Retried(kind="retried", state="queued", round=task.round)
-
-    def fork(self, requests: Sequence[Fork]) -> list[Forked]:
-        """Make tasks from prefixes of journals in which everything has ended."""
-        return [self._fork(one) for one in requests]
-
-    def _fork(self, one: Fork) -> Forked:
-        if (one.tenant, one.new) in self.tasks:
-            return Forked(kind="forked")
-        task = self.tasks.get((one.tenant, one.task))
-        if task is None:
-            return Forked(kind="not_found")
-        before = FOREVER
-        if one.before is not None:
-            if one.before not in task.operations:
-                return Forked(kind="no_operation")
-            before = task.operations[one.before].position
-        prefix = dict(self._in_order(task, before))
-        unsettled = []
-        for key, operation in prefix.items():
-            undo = task.operations.get(f"{key}/undo")
-            undone = (
-                undo is not None and undo.kind == "compensation" and undo.state in ("succeeded", "unknown")
-            )
-            if operation.state not in ("succeeded", "failed") or undone:
-                unsettled.append(key)
-        if unsettled:
-            return Forked(kind="unsettled", keys=tuple(unsettled))
-        self.tasks[one.tenant, one.new] = Task(
-            record=replace(task.record, task=one.new, key=None, parent=None),
-            version=task.version if one.version is None else one.version,
-            events=["task.submitted"],
-            operations={key: replace(operation) for key, operation in prefix.items()},
-        )
-        return Forked(kind="forked")
-
-    @staticmethod
-    def _in_order(task: Task, before: int) -> Iterator[tuple[str, Operation]]:
-        for key, operation in sorted(task.operations.items(), key=lambda one: (one[1].position, one[0])):
-            if operation.position < before:
-                yield key, operation
-
-    def adopt(self, requests: Sequence[Adopt]) -> list[Adopted]:
-        """Bind tasks to another version, by compare-and-set on what was seen."""
-        return [self._adopt(one) for one in requests]
-
-    def _adopt(self, one: Adopt) -> Adopted:
-        task = self.tasks.get((one.tenant, one.task))
-        if task is None:
-            return Adopted(kind="not_found")
-        if not task.live:
-            return Adopted(kind="ended", state=task.state)
-        if task.state == "running":
-            return Adopted(kind="running", state="running")
-        seen = (one.seen_version, one.seen_epoch, one.seen_event)
-        if seen != (task.version, task.epoch, len(task.events)):
-            return Adopted(kind="moved", state=task.state)
-        task.version = one.version
-        if task.state == "queued" or task.epoch > 0:
-            task.wake_at = None
-            self._queue(task, "task.adopted")
-        else:
-            task.say("task.adopted")
-        return Adopted(kind="adopted", state=task.state)
-
-    def wake(self, ref: TaskRef) -> bool:
-        """Let a task that waits for an operator try again."""
-        task = self.tasks.get((ref.tenant, ref.task))
-        if task is None or (task.state, task.reason) != ("waiting", "operator"):
-            return False
-        task.wake_at = None
-        self._queue(task, "task.woken")
-        return True

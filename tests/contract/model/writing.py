@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from tests.contract.model.kept import FINAL, FOREVER, WAITS, Kept, Name, Operation, Question, Task
+from tests.contract.model.gates import Gates
+from tests.contract.model.kept import FINAL, FOREVER, WAITS, Name, Operation, Question, Task
 
 from outlast.store.entries import (
+    AdoptIssued,
     AppendEvents,
     AskApproval,
+    AttachSession,
     Batch,
     CommitIntent,
     EndAttempt,
@@ -21,7 +24,7 @@ from outlast.store.entries import (
 )
 
 
-class Writing(Kept):
+class Writing(Gates):
     """The verb ``flush``."""
 
     def flush(self, batch: Batch, now: int) -> list[Flushed]:
@@ -49,13 +52,26 @@ class Writing(Kept):
         said: list[str] = []
         match entry:
             case RecordOperation():
-                self._record(task, entry, now)
+                self._record(name, task, entry, now)
             case CommitIntent():
-                refused = self._intend(task, entry, now)
+                refused = self._intend(name, task, entry, now)
                 if refused:
                     return refused
+            case AdoptIssued():
+                issued = task.issued.get(entry.key)
+                if issued is None or entry.key in task.operations:
+                    return None
+                task.operations[entry.key] = Operation(
+                    kind=issued.kind, position=entry.position, state="unknown", attempt=issued.attempt,
+                    turn=issued.turn + 1, deadline_at=issued.deadline_at, open=True,
+                    gone=issued.state in ("succeeded", "failed"),
+                )  # fmt: skip
+            case AttachSession():
+                taken = self._attach(name, entry)
+                if taken:
+                    return taken
             case RecordOutcome() | TakeTurn():
-                if not self._outcome(task, entry):
+                if not self._outcome(name, task, entry, now):
                     return "turn_passed"
             case AskApproval():
                 asked = self._ask(task, entry, now)
@@ -80,7 +96,7 @@ class Writing(Kept):
             task.say(kind)
         return None
 
-    def _record(self, task: Task, entry: RecordOperation, now: int) -> None:
+    def _record(self, name: Name, task: Task, entry: RecordOperation, now: int) -> None:
         """Put a record in the place of what nothing was sent for."""
         there = task.operations.get(entry.key)
         if there is not None and not there.fresh:
@@ -90,53 +106,14 @@ class Writing(Kept):
         operation.kind, operation.state, operation.due_at = entry.kind, entry.state, due_at
         operation.settled_by = None
         task.operations[entry.key] = operation
+        if operation.state in ("succeeded", "failed"):
+            # It ends without a call.
+            self.business.give_up((*name, entry.key))
         for number in entry.takes:
             if number in task.inbox and task.inbox[number].taken_by is None:
                 task.inbox[number].taken_by = entry.key
 
-    def _intend(self, task: Task, entry: CommitIntent, now: int) -> str | None:
-        """Commit an intent, or answer the first reason not to."""
-        there = task.operations.get(entry.key)
-        attempt, turn = (there.attempt, there.turn) if there else (0, 0)
-        question = task.questions.get((entry.key, entry.consent.approval or 0)) if entry.consent else None
-        fits = ("unknown",) if entry.resend else (None, "planned", "approved")
-        if (task.deadline_at or FOREVER) <= now:
-            return "deadline"
-        if task.cancelling and entry.kind != "compensation":
-            return "cancelled"
-        if (attempt, turn) != (entry.attempt, entry.turn) or (there.state if there else None) not in fits:
-            return "not_planned"
-        tool = (task.record.tenant, entry.name)
-        if entry.consent is None:
-            changed = any((rule.tenant, rule.tool) == tool for rule in self.rules.values())
-        else:
-            changed = entry.consent.rules != self.versions.get(tool, 0)
-        if changed:
-            return "rules_changed"
-        if entry.consent is not None and entry.consent.approval is not None:
-            allows = question is not None and (
-                question.state == "approved"
-                or (question.state == "used" and not question.spent and entry.attempt > 0)
-            )
-            if (
-                not allows
-                or question is None
-                or question.ask.subject != "call"
-                or question.fingerprint != entry.consent.fingerprint
-                or question.ask.policy != entry.consent.policy
-                or (question.expires_at or FOREVER) <= now
-            ):
-                return "no_approval"
-            question.state = "used"
-        position = there.position if there else entry.position
-        task.operations[entry.key] = Operation(
-            kind=entry.kind, position=position, state="running", attempt=attempt + 1, turn=turn + 1,
-            deadline_at=min(now + entry.timeout_us, task.deadline_at or FOREVER),
-            due_at=there.due_at if there else None,
-        )  # fmt: skip
-        return None
-
-    def _outcome(self, task: Task, entry: RecordOutcome | TakeTurn) -> bool:
+    def _outcome(self, name: Name, task: Task, entry: RecordOutcome | TakeTurn, now: int) -> bool:
         """Take an operation's turn, by compare-and-set, and say what became of it."""
         operation = task.operations.get(entry.key)
         state = entry.state if isinstance(entry, RecordOutcome) else "unknown"
@@ -150,6 +127,7 @@ class Writing(Kept):
         operation.state, operation.turn = state, operation.turn + 1
         operation.open = state == "unknown"
         operation.resend = operation.resend and operation.open
+        self.business.end((*name, entry.key), state, now)
         if isinstance(entry, RecordOutcome):
             operation.settled_by = entry.settled_by
             operation.gone = operation.gone or entry.sender_gone

@@ -151,10 +151,14 @@ def _submit(tx: Transaction, firing: Firing, stands: ScheduleRow) -> Fired:
         and tx.row("is_live", (firing.tenant, stands.last_task)) is not None
     ):
         return Fired(kind="skipped", task=stands.last_task)
+    known = tx.row("is_submitted", (firing.tenant, firing.submission.task)) is not None
     (submitted,) = submitting.submit(tx, [firing.submission])
     assert submitted.kind != "stale", "a schedule's task has no parent"
     kind: Literal["fired", "replayed", "conflict", "busy"]
-    kind = "fired" if submitted.kind == "accepted" else submitted.kind
+    if submitted.kind == "accepted":
+        kind = "replayed" if known else "fired"
+    else:
+        kind = submitted.kind
     return Fired(kind=kind, task=submitted.task)
 
 

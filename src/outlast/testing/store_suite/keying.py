@@ -120,6 +120,14 @@ class TestBusinessKeys:
         assert await holder(scene, once()) == held_by(second, intent.key)
         assert len(await key_rows(scene)) == 1
 
+    async def test_once_without_a_window_stands_for_good(self, scene: Scene) -> None:
+        first, second = await scene.running(), await scene.running(ttl_us=99_999 * HOUR)
+        business = replace(once(), window_us=None)
+        await scene.called(first, "succeeded", business=business)
+        scene.pass_time(9_999 * HOUR)
+        assert await refusal(scene, second, scene.intent(business=business)) == "key_done"
+        assert await refusal(scene, second, scene.intent(business=business, repeat=True)) is None
+
     async def test_a_person_may_go_ahead_although_it_is_done(self, scene: Scene) -> None:
         first, second = await scene.running(), await scene.running()
         await scene.called(first, "succeeded", business=once())

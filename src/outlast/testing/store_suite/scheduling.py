@@ -546,6 +546,18 @@ class TestFireSchedules:
         stands = await stored(scene, row.schedule)
         assert (stands.fired, stands.last_task, stands.next_at) == (0, shot.submission.task, again.next_at)
 
+    async def test_the_very_same_firing_again_is_counted_once(self, scene: Scene) -> None:
+        """One that leaves what is next is not kept from coming again by that; its task is."""
+        row = await put(scene)
+        assert row.next_at is not None
+        shot = firing(scene, row, next_at=row.next_at)
+        assert shot.submission is not None
+        task = shot.submission.task
+        assert await fire(scene, shot) == [Fired(kind="fired", task=task)]
+        assert await fire(scene, shot) == [Fired(kind="replayed", task=task)]
+        stands = await stored(scene, row.schedule)
+        assert (stands.fired, stands.last_task, stands.next_at) == (1, task, row.next_at)
+
     async def test_a_key_that_is_anothers_is_said_and_moved_over(self, scene: Scene) -> None:
         row = await put(scene)
         shot = firing(scene, row)

@@ -32,12 +32,11 @@ where tenant = :tenant and task = :task and key = :key and state = 'held';
 delete from business_keys
 where tenant = :tenant and task = :task and key = :key and state = 'held' and not (tool = :tool and value = :value);
 
--- Let the key of an operation that succeeded stand for its window.
+-- Let the key of an operation that succeeded stand for its window, without one for good.
 -- name: finish_key
 update business_keys
-set state = 'done', until_at = :now + window_us
-where tenant = :tenant and task = :task and key = :key and state = 'held' and mode = 'once'
-    and window_us is not null;
+set state = 'done', until_at = coalesce(:now + window_us, 9223372036854775807)
+where tenant = :tenant and task = :task and key = :key and state = 'held' and mode = 'once';
 
 -- Hold again the key of an operation whose success is in doubt.
 -- name: hold_key_again

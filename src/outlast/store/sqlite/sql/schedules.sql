@@ -84,6 +84,12 @@ select 1
 from tasks
 where tenant = :tenant and id = :task and state in ('queued', 'running', 'waiting');
 
+-- Say whether a task was submitted.
+-- name: is_submitted
+select 1
+from tasks
+where tenant = :tenant and id = :task;
+
 -- Move a schedule on.
 -- name: move_schedule
 update schedules

@@ -223,7 +223,8 @@ begin
             else
                 v_kind := 'fired';
                 v_task := p_task[n];
-                select case s.kind when 'accepted' then 'fired' else s.kind end, s.task into v_kind, v_task
+                -- What is new has no row; this very record was accepted before.
+                select case s.kind when 'accepted' then 'replayed' else s.kind end, s.task into v_kind, v_task
                   from outlast.submit(
                        p_tenant[n:n], p_task[n:n], p_key[n:n], p_digest[n:n], p_agent[n:n], p_version[n:n],
                        p_pool[n:n], p_priority[n:n], p_input[n:n], p_user[n:n], p_deadline_us[n:n], p_run_at[n:n],
