@@ -27,7 +27,8 @@ def test_what_is_in_order_ends_with_0(terminal: Terminal) -> None:
 
 
 def test_warnings_end_with_4_and_say_what_to_do(terminal: Terminal) -> None:
-    terminal.run("tasks", "submit", "app:app", "greet", "--input", '{"name": "Ada"}')
+    options = ("--input", '{"to": "the bank"}', "--json")
+    task = terminal.run("tasks", "submit", "app:app", "correspond", *options).json["task"]["id"]
     assert terminal.run("rules", "deny", "renamed", "--reason", "r").code == 0
     said = terminal.run("check", "app:app", "--json")
     assert (said.code, said.json["ok"]) == (4, False)
@@ -47,8 +48,9 @@ def test_warnings_end_with_4_and_say_what_to_do(terminal: Terminal) -> None:
     # The database alone misses nothing of an app.
     alone = terminal.run("check", "--json")
     assert {one["code"] for one in alone.json["findings"]} == {"no_worker", "version_unserved"}
-    with terminal.start("worker", "app:app") as running:
-        running.log("worker started")
+    with terminal.start("worker", "app:app"), terminal.start("tasks", "watch", task) as watching:
+        # It lives on, and has its worker.
+        watching.until("task.waiting")
         served = terminal.run("check", "app:app", "--json")
         assert {one["code"] for one in served.json["findings"]} == {"business_key", "rule_without_tool"}
 
