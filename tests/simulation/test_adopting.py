@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.simulation.breaking import Break, shows
 
 from outlast.engine import effects, rehearsal
 from outlast.store.sqlite import changing
-from outlast.testing.simulation import Faults, database, run_schedule
+from outlast.testing.simulation import Faults, run_schedule
 
 MOVED = Faults(crashes=2, freezes=1, drains=1, store=0.05, tools=0.2, retries=1, forks=1, adopts=2)
 
@@ -27,9 +27,6 @@ def test_what_stops_is_moved_to_what_fits() -> None:
     assert len([line for line in lines if line.endswith("while waiting")]) > 10
     # People tried it at the wrong moment as well.
     assert stopped > 10
-
-
-Break = Callable[[pytest.MonkeyPatch], None]
 
 
 def _whatever_was_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,13 +107,4 @@ def _an_answer_to_another_question(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=lambda value: value.__name__.strip("_") if callable(value) else value.strip(" ,").replace(" ", "_"),
 )
 def test_what_is_broken_is_seen(monkeypatch: pytest.MonkeyPatch, broken: Break, seen: str) -> None:
-    # How long a calm schedule is has to be known before anything is broken.
-    run_schedule(0, faults=MOVED)
-    broken(monkeypatch)
-    found: set[str] = set()
-    for seed in range(300):
-        found.update(run_schedule(seed, faults=MOVED).violations)
-        if any(seen in each for each in found):
-            break
-    database._idle.clear()
-    assert any(seen in each for each in found), found
+    shows(monkeypatch, broken, seen, MOVED)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.simulation.breaking import Break, shows
 
 from outlast.core.approval import Allow, Ask, Deny
 from outlast.engine import approvals
 from outlast.store.sqlite import rules
 from outlast.store.sqlite.transaction import SQL
-from outlast.testing.simulation import Faults, database, run_schedule
+from outlast.testing.simulation import Faults, run_schedule
 
 RULED = Faults(crashes=2, freezes=1, drains=1, store=0.05, tools=0.2, retries=1, rules=2)
 
@@ -29,9 +29,6 @@ def test_nothing_is_sent_against_what_stands() -> None:
     assert "policy away" in played
     assert changed > 150
     assert effects > 100
-
-
-Break = Callable[[pytest.MonkeyPatch], None]
 
 
 def _rules_that_changed_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,13 +115,4 @@ def _what_was_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=lambda value: value.__name__.strip("_") if callable(value) else value.replace(" ", "_"),
 )
 def test_what_is_broken_is_seen(monkeypatch: pytest.MonkeyPatch, broken: Break, seen: str) -> None:
-    # How long a calm schedule is has to be known before anything is broken.
-    run_schedule(0, faults=RULED)
-    broken(monkeypatch)
-    found: set[str] = set()
-    for seed in range(300):
-        found.update(run_schedule(seed, faults=RULED).violations)
-        if any(seen in each for each in found):
-            break
-    database._idle.clear()
-    assert any(seen in each for each in found), found
+    shows(monkeypatch, broken, seen, RULED)

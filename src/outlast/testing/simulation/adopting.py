@@ -221,9 +221,7 @@ class Adopting:
     def leave(self) -> None:
         """Let those who move tasks go, and say who could not do what they had to."""
         self._done = True
-        for task in self._adopters:
-            if task.done() and (error := task.exception()) is not None:
-                self._world.accuse(f"the {task.get_name()} could not go on: {error!r}")
+        self._world.accuse_failed(self._adopters)
 
     def judge(self, dump: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
         """Look under which version each attempt ran, and whether what was answered is what was asked for."""

@@ -98,8 +98,7 @@ class People:
         for task in self.staying:
             if not task.done():
                 self.world.accuse(f"the {task.get_name()} never came to an end")
-            elif (error := task.exception()) is not None:
-                self.world.accuse(f"the {task.get_name()} could not go on: {error!r}")
+        self.world.accuse_failed(self.staying)
 
     def heal(self) -> None:
         """From now on nobody leaves anything for later, and the operator settles whatever waits."""

@@ -269,9 +269,7 @@ class Ruling:
     def leave(self) -> None:
         """Let the keeper go, and say who could not do what they had to."""
         self._done = True
-        for task in self._keeping:
-            if task.done() and (error := task.exception()) is not None:
-                self._world.accuse(f"the {task.get_name()} could not go on: {error!r}")
+        self._world.accuse_failed(self._keeping)
 
     def judge(self, dump: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
         """Look whether rules stand as people were told."""

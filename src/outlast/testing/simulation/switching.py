@@ -111,9 +111,7 @@ class Switching:
 
     def leave(self) -> None:
         """Say who could not do what they had to."""
-        for task in (*self._throwing, *self._keeping):
-            if task.done() and (error := task.exception()) is not None:
-                self._world.accuse(f"the {task.get_name()} could not go on: {error!r}")
+        self._world.accuse_failed((*self._throwing, *self._keeping))
 
     def judge(self, dump: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
         """Look whether no switch is left."""

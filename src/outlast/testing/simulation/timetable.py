@@ -180,9 +180,7 @@ class Timetable:
 
     def leave(self) -> None:
         """Say who could not do what they had to."""
-        for task in (*self._planning, *self._keeping):
-            if task.done() and (error := task.exception()) is not None:
-                self._world.accuse(f"the {task.get_name()} could not go on: {error!r}")
+        self._world.accuse_failed((*self._planning, *self._keeping))
 
     def judge(self, dump: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[str]:
         """Compare the tasks that there are with the book."""

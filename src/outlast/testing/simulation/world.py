@@ -12,8 +12,9 @@ Not covered: a world ends with ``close``; until then it keeps every coroutine th
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from contextvars import ContextVar
 from random import Random
 from typing import Any, TypeVar
@@ -131,6 +132,12 @@ class World:
     def accuse(self, violation: str) -> None:
         """Note that a promise was broken."""
         self.violations.append(violation)
+
+    def accuse_failed(self, tasks: Iterable[asyncio.Task[Any]]) -> None:
+        """Note, by their names, those who could not do what they had to."""
+        for task in tasks:
+            if task.done() and (error := task.exception()) is not None:
+                self.accuse(f"the {task.get_name()} could not go on: {error!r}")
 
     async def _pass_on(self, topic: str) -> None:
         """Carry the database's hints to the nodes."""
