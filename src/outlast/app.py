@@ -499,8 +499,9 @@ class Outlast:
     ) -> Any:
         """Wait for a task's end and answer its result.
 
-        timeout: how long to wait, for ever by default. Raises TaskNotFound, TaskFailed, TaskCancelled,
-        TimeoutError.
+        timeout: how long to wait, for ever by default. A store that goes away meanwhile is waited for. Raises
+        TaskNotFound, TaskFailed, TaskCancelled, TimeoutError, and StoreUnavailable where it is away from the
+        start.
         """
         async with asyncio.timeout(_seconds(timeout)):
             end = await self._end(task, tenant)
@@ -518,7 +519,8 @@ class Outlast:
     async def wait(
         self, task: str, *, tenant: str = DEFAULT_TENANT, timeout: Duration | None = None
     ) -> TaskView:
-        """Wait for a task's end and answer the task as it stands then. Raises TaskNotFound, TimeoutError.
+        """Wait for a task's end and answer the task as it stands then. Raises TaskNotFound, TimeoutError,
+        StoreUnavailable.
 
         Where its next round has begun in the very moment of its end, it is that one's end that is waited for.
         """
