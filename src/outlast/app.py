@@ -13,7 +13,7 @@ from outlast import changing, connecting, posting, tokens
 from outlast.alone import ENTER_S, Ledger
 from outlast.approvals import Approvals, Rules
 from outlast.changing import AcceptanceView, Versions
-from outlast.core import ids
+from outlast.core import ids, values
 from outlast.core.durations import Duration, microseconds
 from outlast.core.retry import Backoff
 from outlast.core.webhooks import SignedBody
@@ -44,8 +44,8 @@ from outlast.store.changing import OutsidePosted
 from outlast.store.contract import Store
 from outlast.store.posting import CancelReply, Posted
 from outlast.store.records import Submitted, TaskRef
-from outlast.store.rows import EventCursor, TaskFilter
-from outlast.streams.tail import FINAL, Tail
+from outlast.store.rows import EndRow, EventCursor, TaskFilter
+from outlast.streams.tail import Tail
 from outlast.submitting import DEFAULT_TENANT, Request, Submitter, submission_for
 from outlast.tools.passing import Pass
 from outlast.views import AttemptView, EventView, TaskView
@@ -417,7 +417,7 @@ class Outlast:
         """Read a task. Raises TaskNotFound, also for a task of another tenant."""
         rows = await self.store.read_tasks([TaskRef(tenant=tenant, task=task)])
         if not rows:
-            raise TaskNotFound(f"no task {task} in tenant {tenant}")
+            raise _not_found(task, tenant)
         view = TaskView.of(rows[0])
         if (view.state, view.reason) == ("waiting", "operator"):
             return replace(view, detail=await changing.complaint(self.store, rows[0]))
@@ -499,15 +499,18 @@ class Outlast:
     ) -> Any:
         """Wait for a task's end and answer its result.
 
-        timeout: how long to wait, for ever by default. Raises TaskNotFound, TaskFailed, TaskCancelled,
-        TimeoutError.
+        timeout: how long to wait, for ever by default. A store that goes away meanwhile is waited for. Raises
+        TaskNotFound, TaskFailed, TaskCancelled, TimeoutError, and StoreUnavailable where it is away from the
+        start.
         """
-        view = await self.wait(task, tenant=tenant, timeout=timeout)
-        if view.state == "succeeded":
-            spec = self.registry.agents.get((view.agent, view.version))
-            return view.result if spec is None else spec.signature.restore(view.result)
-        error = view.error or {}
-        if view.state == "cancelled":
+        async with asyncio.timeout(_seconds(timeout)):
+            end = await self._end(task, tenant)
+        if end.state == "succeeded":
+            result = None if end.result is None else values.decode(end.result)
+            spec = self.registry.agents.get((end.agent, end.version))
+            return result if spec is None else spec.signature.restore(result)
+        error = {} if end.error is None else values.decode(end.error)
+        if end.state == "cancelled":
             raise TaskCancelled(f"task {task} was cancelled: {error.get('message', '')}")
         raise TaskFailed(
             f"task {task} failed: {error.get('message', '')}", failure_code=error.get("code", "task_failed")
@@ -516,20 +519,17 @@ class Outlast:
     async def wait(
         self, task: str, *, tenant: str = DEFAULT_TENANT, timeout: Duration | None = None
     ) -> TaskView:
-        """Wait for a task's end and answer the task as it stands then. Raises TaskNotFound, TimeoutError.
+        """Wait for a task's end and answer the task as it stands then. Raises TaskNotFound, TimeoutError,
+        StoreUnavailable.
 
         Where its next round has begun in the very moment of its end, it is that one's end that is waited for.
         """
-        seconds = None if timeout is None else microseconds(timeout, what="timeout", zero=True) / 1_000_000
-        async with asyncio.timeout(seconds):
-            view = await self.get(task, tenant=tenant)
-            while view.ended_at is None:
-                async with aclosing(self._following().follow(tenant, task, view.last_event)) as events:
-                    async for event in events:
-                        if event.kind in FINAL:
-                            break
+        async with asyncio.timeout(_seconds(timeout)):
+            while True:
+                await self._end(task, tenant)
                 view = await self.get(task, tenant=tenant)
-        return view
+                if view.ended_at is not None:
+                    return view
 
     async def retry(
         self,
@@ -657,6 +657,13 @@ class Outlast:
             )
         return self._tail
 
+    async def _end(self, task: str, tenant: str) -> EndRow:
+        """Wait for a task's end. Raises TaskNotFound."""
+        end = await self._following().end(tenant, task)
+        if end is None:
+            raise _not_found(task, tenant)
+        return end
+
     def _handle(self, request: Request, submitted: Submitted) -> TaskHandle:
         if submitted.kind == "conflict":
             raise IdempotencyConflict(
@@ -667,3 +674,11 @@ class Outlast:
                 f"a request with idempotency key {request.key!r} is being stored at this moment; try again"
             )
         return TaskHandle(self, request.tenant, submitted.task, replayed=submitted.kind == "replayed")
+
+
+def _not_found(task: str, tenant: str) -> TaskNotFound:
+    return TaskNotFound(f"no task {task} in tenant {tenant}")
+
+
+def _seconds(timeout: Duration | None) -> float | None:
+    return None if timeout is None else microseconds(timeout, what="timeout", zero=True) / 1_000_000

@@ -60,7 +60,7 @@ def submission_for(registry: Registry, request: Request) -> Submission:
     key = None if request.key is None else ids.check_key(request.key, "idempotency key")
     spec = registry.agent(request.agent, request.version)
     given = {} if request.input is None else request.input
-    if not isinstance(given, Mapping):
+    if type(given) is not dict and not isinstance(given, Mapping):
         raise InvalidInput(f"the input of agent {spec.name} must be an object of its parameters by name")
     plain = values.normalise(dict(given))
     text = values.encode(plain, what="input")

@@ -153,7 +153,7 @@ FAULTS: dict[str, Fault] = {
         "an idempotency key is looked up, then inserted",
         {
             "submit": lambda source: source.replace(
-                "on conflict do nothing\n            returning 1)",
+                "on conflict do nothing\n                returning 1)",
                 "returning 1)",
             ).replace(
                 "where (v_round = 1 and v_stale = '{}') or s.item = any(v_open)",

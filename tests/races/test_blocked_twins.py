@@ -1155,6 +1155,36 @@ async def _(place: Place) -> None:
     assert await scene.store.submit([same]) == [Submitted(kind="replayed", task=first.task)]
 
 
+@blocked("submit", "key", "changed")
+async def _(place: Place) -> None:
+    """A twin of one in a large batch commits, behind some that were put in before it was met."""
+    scene = place.scene
+    first = scene.submission()
+    batch = [scene.submission() for _ in range(24)]
+    batch[17] = scene.submission(key=first.key, request_digest=first.request_digest)
+    async with rival(place.url) as other:
+        await scene.store.submit([first], connection=other.connection)
+        verdicts = await other.commits_first(scene.store.submit(batch))
+    expected = [Submitted(kind="accepted", task=record.task) for record in batch]
+    expected[17] = Submitted(kind="replayed", task=first.task)
+    assert verdicts == expected
+    assert len((await scene.store.dump())["tasks"]) == 24
+
+
+@blocked("submit", "key", "held")
+async def _(place: Place) -> None:
+    """A twin of one in a large batch rolls back: all of it is accepted."""
+    scene = place.scene
+    first = scene.submission()
+    batch = [scene.submission() for _ in range(24)]
+    batch[17] = scene.submission(key=first.key, request_digest=first.request_digest)
+    async with rival(place.url) as other:
+        await scene.store.submit([first], connection=other.connection)
+        verdicts = await other.fails_first(scene.store.submit(batch))
+    assert verdicts == [Submitted(kind="accepted", task=record.task) for record in batch]
+    assert {row["id"] for row in (await scene.store.dump())["tasks"]} == {record.task for record in batch}
+
+
 @blocked("submit", "task", "changed")
 async def _(place: Place) -> None:
     """The very same record, sent again while its first sending has not committed yet."""

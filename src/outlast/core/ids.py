@@ -11,6 +11,7 @@ can let through a row that could not be addressed later.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from outlast.core.record import record
@@ -51,6 +52,8 @@ MAX_NAME_CHARS: Final = 120
 
 _ALPHABET: Final = "0123456789abcdefghjkmnpqrstvwxyz"
 _VALUE_OF: Final = {char: value for value, char in enumerate(_ALPHABET)}
+_PAIRS: Final = tuple(first + second for first in _ALPHABET for second in _ALPHABET)
+"""The characters of ten bits."""
 _RANDOM_BITS: Final = 74
 _PREFIX: Final = re.compile(r"[a-z](?:[a-z_]{0,61}[a-z])?")
 # 26 characters hold 130 bits; a first character over 7 would not fit a UUID.
@@ -77,16 +80,27 @@ def new_id(prefix: str, unix_ms: int, random_74_bits: int) -> str:
     Returns ``<prefix>_<26 characters>``; of two ids with one prefix, the one with the later millisecond
     sorts later as a string. Raises ``ValueError`` when an argument is out of range.
     """
+    if not 0 <= random_74_bits < 1 << _RANDOM_BITS:
+        raise ValueError("random_74_bits must be an integer of 74 bits")
+    # RFC 9562: 48 bits of time, version 7, 12 random bits, variant 0b10, 62 random bits. What is behind the
+    # time are sixteen characters, in two halves of forty bits.
+    left = 0x7 << 36 | random_74_bits >> 62 << 24 | 0b10 << 22 | random_74_bits >> 40 & 0x3FFFFF
+    right = random_74_bits & 0xFF_FFFF_FFFF
+    return (
+        f"{_begin(prefix, unix_ms)}{_PAIRS[left >> 30]}{_PAIRS[left >> 20 & 1023]}{_PAIRS[left >> 10 & 1023]}"
+        f"{_PAIRS[left & 1023]}{_PAIRS[right >> 30]}{_PAIRS[right >> 20 & 1023]}{_PAIRS[right >> 10 & 1023]}"
+        f"{_PAIRS[right & 1023]}"
+    )
+
+
+@lru_cache(maxsize=8)
+def _begin(prefix: str, unix_ms: int) -> str:
+    """Write what all ids of one kind that are made in one millisecond begin with: ten characters of time."""
     if not _PREFIX.fullmatch(prefix):
         raise ValueError(f"an id prefix is lower-case letters, with underscores only inside: {prefix!r}")
     if not 0 <= unix_ms < 1 << 48:
         raise ValueError(f"unix_ms must be from 0 to 2^48 - 1, not {unix_ms}")
-    if not 0 <= random_74_bits < 1 << _RANDOM_BITS:
-        raise ValueError("random_74_bits must be an integer of 74 bits")
-    high, low = random_74_bits >> 62, random_74_bits & ((1 << 62) - 1)
-    # RFC 9562: 48 bits of time, version 7, 12 random bits, variant 0b10, 62 random bits.
-    number = unix_ms << 80 | 0x7 << 76 | high << 64 | 0b10 << 62 | low
-    return prefix + "_" + "".join([_ALPHABET[number >> shift & 31] for shift in range(125, -1, -5)])
+    return prefix + "_" + "".join([_PAIRS[unix_ms >> shift & 1023] for shift in range(40, -1, -10)])
 
 
 def parse_id(value: str, *, prefix: str | None = None) -> ParsedId:

@@ -175,8 +175,11 @@ def is_plain(value: object) -> bool:
 
     ``False`` only means that the careful path must look.
     """
-    level: list[Any] = [[value]]
-    for _ in range(MAX_DEPTH + 1):
+    kind = type(value)
+    if kind not in _CONTAINERS:
+        return kind in _LEAVES and (kind is not float or isfinite(value))  # type: ignore[arg-type]
+    level: list[Any] = [value]
+    for _ in range(MAX_DEPTH):
         below: list[Any] = []
         for container in level:
             children = container

@@ -66,10 +66,13 @@ class TaskFilter:
 
 @record
 class EndRow:
-    """How a task has ended in its latest round; result and error are None while it lives."""
+    """How a task has ended in its latest round; result and error are None while it lives. version: the one
+    that it is bound to, ANY_VERSION before the first claim."""
 
     tenant: str
     task: str
+    agent: str
+    version: str
     state: TaskState
     result: str | None
     error: str | None

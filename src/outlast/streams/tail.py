@@ -4,7 +4,8 @@ Purpose: a follower gets every event of its task above its cursor once, in order
 what comes.
 
 State: each follower has a cursor of its own; there is no global one. The reader asks the store for (task,
-after) pairs of its followers, when a hint comes and every ``poll_s`` without one.
+after) pairs of its followers, when a hint comes and every ``poll_s`` without one. Who waits for nothing but a
+task's end reads no events: the same reader asks, at the same times, how those tasks have ended.
 
 End: an event that ends a round does not say that there is no other one, nor that nothing was said of the task
 since. A follower that has come to such an event is at its end when the task itself says that it has ended and
@@ -12,7 +13,8 @@ that this was the last of its events; else it goes on.
 
 Failure by failure: nothing is read for a follower whose bounded buffer is full, and one that leaves it full
 for ``PATIENCE_S`` is cut, with its last number; nothing is dropped in the middle. The store is away: reading
-goes on when it is back.
+goes on when it is back; but whoever asks for an end for the first time is told. A hint is lost: the next look
+comes ``poll_s`` later.
 
 Not covered: a follower that has come to its end is not told of a round that is opened later, nor of what is
 said of the task after that; it may follow again from its last number on.
@@ -26,15 +28,18 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 
 from outlast import clock, telemetry
+from outlast.core.transitions import TASK
 from outlast.errors import StoreUnavailable, Unavailable
 from outlast.store.contract import Store
 from outlast.store.records import TaskRef
-from outlast.store.rows import EventCursor, EventRow, TaskRow
+from outlast.store.rows import EndRow, EventCursor, EventRow, TaskRow
 
 FINAL = frozenset({"task.succeeded", "task.failed", "task.cancelled"})
 """Events that end a round."""
 LOOK = 100
 """Tasks that are looked at together; each may have a result of a megabyte."""
+ENDS = 500
+"""Tasks whose ends are asked for together; of those that live nothing comes but their state."""
 BUFFER = 2_000
 """Events kept for one follower that does not read; about, since a whole read is taken."""
 PATIENCE_S = 10.0
@@ -105,6 +110,8 @@ class Tail:
         self._poll_s = poll_s
         self._limit = limit
         self._followers: set[_Follower] = set()
+        # Whoever waits for a task's end, and whether the store has answered that one before.
+        self._ends: dict[TaskRef, dict[asyncio.Future[EndRow | None], bool]] = {}
         self._reader: asyncio.Task[None] | None = None
         self._again = asyncio.Event()
 
@@ -140,6 +147,24 @@ class Tail:
         finally:
             self._followers.discard(follower)
 
+    async def end(self, tenant: str, task: str) -> EndRow | None:
+        """Wait until a task has ended; answer how, or None where there is no such task.
+
+        A round that has begun meanwhile is waited for. Raises StoreUnavailable where the store is away when
+        it is asked for the first time; later on it waits until the store is back.
+        """
+        ref = TaskRef(tenant=tenant, task=task)
+        end: asyncio.Future[EndRow | None] = asyncio.get_running_loop().create_future()
+        self._ends.setdefault(ref, {})[end] = False
+        self._wake()
+        try:
+            return await end
+        finally:
+            waiting = self._ends[ref]
+            del waiting[end]
+            if not waiting:
+                del self._ends[ref]
+
     async def close(self) -> None:
         """Stop reading."""
         if self._reader is not None:
@@ -154,36 +179,58 @@ class Tail:
             self._reader = asyncio.get_running_loop().create_task(self._read())
 
     async def _read(self) -> None:
-        hint = asyncio.ensure_future(self._store.wakes.wait("events", self._poll_s))
+        listening = asyncio.get_running_loop().create_task(self._listen())
         try:
-            while self._followers:
+            while self._followers or self._ends:
+                # Before the look: whoever comes while it goes on, and every hint, brings about another one.
                 self._again.clear()
-                more = await self._once()
-                if more:
-                    continue
-                again = asyncio.ensure_future(self._again.wait())
-                try:
-                    await asyncio.wait(
-                        {hint, again}, timeout=self._poll_s, return_when=asyncio.FIRST_COMPLETED
-                    )
-                finally:
-                    again.cancel()
-                if hint.done():
-                    hint = asyncio.ensure_future(self._store.wakes.wait("events", self._poll_s))
+                if not await self._once():
+                    await self._again.wait()
         finally:
-            hint.cancel()
+            listening.cancel()
+
+    async def _listen(self) -> None:
+        """Have the reader look again at each hint, and every ``poll_s`` without one."""
+        while True:
+            await self._store.wakes.wait("events", self._poll_s)
+            self._again.set()
 
     async def _once(self) -> bool:
         """Read once for all followers; answer whether there may be more at once."""
         try:
+            await self._tell_ends()
             more = await self._events()
             # So that whoever only waited for this very event is gone, and nothing is asked for it.
             await asyncio.sleep(0)
-            return await self._ends() or more
+            return await self._look() or more
         except StoreUnavailable as error:
             telemetry.emit(telemetry.StoreAway(duty="tail", detail=str(error)))
             await asyncio.sleep(0.25)
             return False
+
+    async def _tell_ends(self) -> None:
+        """Read how tasks have ended whose end somebody waits for, and tell them."""
+        # As they stand before the look: whoever comes meanwhile has another one.
+        asked = [(ref, list(waiting)) for ref, waiting in self._ends.items()]
+        for start in range(0, len(asked), ENDS):
+            part = asked[start : start + ENDS]
+            try:
+                rows = await self._store.read_ends([ref for ref, _ in part])
+            except StoreUnavailable as error:
+                for ref, ends in part:
+                    for end in ends:
+                        if not end.done() and not self._ends.get(ref, {}).get(end):
+                            end.set_exception(error)
+                raise
+            found = {TaskRef(tenant=row.tenant, task=row.task): row for row in rows}
+            for ref, ends in part:
+                row = found.get(ref)
+                over = row is None or row.state in TASK.final
+                for end in ends:
+                    if over and not end.done():
+                        end.set_result(row)
+                    elif end in self._ends.get(ref, ()):
+                        self._ends[ref][end] = True
 
     async def _events(self) -> bool:
         followers = [follower for follower in self._followers if follower.takes_more()]
@@ -212,7 +259,7 @@ class Tail:
                 follower.ready.set()
         return len(rows) >= self._limit
 
-    async def _ends(self) -> bool:
+    async def _look(self) -> bool:
         """Look at the tasks of followers that may have come to their end; answer whether any of them goes
         on."""
         looking: dict[TaskRef, list[_Follower]] = {}

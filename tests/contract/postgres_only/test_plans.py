@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from outlast.store.postgres import PostgresStore
+from outlast.store.records import TaskRef
+from outlast.store.rows import EventCursor
 from outlast.testing.store_suite.scene import Scene
 
 GROWN = 400
@@ -11,6 +13,11 @@ READ = (
     "  from pg_stat_xact_user_tables where schemaname = 'outlast' and relname = 'operations'"
 )
 """How many rows of the ledger this transaction has read, by whatever way."""
+READ_ALL = (
+    "select sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))::bigint"
+    "  from pg_stat_xact_user_tables where schemaname = 'outlast'"
+)
+"""How many rows of all tables this transaction has read."""
 
 
 async def test_what_takes_from_an_inbox_does_not_read_the_ledger(scene: Scene, store: PostgresStore) -> None:
@@ -25,3 +32,23 @@ async def test_what_takes_from_an_inbox_does_not_read_the_ledger(scene: Scene, s
     read = await line.run(lambda connection: connection.fetchval(READ))
     await line.run(lambda connection: connection.execute("commit"))
     assert read < GROWN // 4
+
+
+async def test_what_is_asked_at_every_hint_looks_only_at_what_it_is_asked_for(
+    scene: Scene, store: PostgresStore
+) -> None:
+    """The plans are made while the tables are as good as empty."""
+    first = await scene.submit()
+    ref = TaskRef(tenant=first.tenant, task=first.task)
+    cursor = EventCursor(tenant=first.tenant, task=first.task)
+    await store.read_ends([ref])
+    await store.read_events([cursor])
+    await scene.accept([scene.submission(agent=first.agent, pool=first.pool) for _ in range(GROWN)])
+    for line in store._follows._lines:
+        await line.run(lambda connection: connection.execute("begin"))
+    assert len(await store.read_ends([ref])) == len(await store.read_events([cursor])) == 1
+    read = 0
+    for line in store._follows._lines:
+        read += await line.run(lambda connection: connection.fetchval(READ_ALL))
+        await line.run(lambda connection: connection.execute("commit"))
+    assert 0 < read < GROWN // 4

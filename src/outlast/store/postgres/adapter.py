@@ -135,6 +135,7 @@ class PostgresStore(Changing):
             self._sweep_line,
             self._submit_line,
             self._views,
+            self._follows,
         )
 
     async def migrate(self) -> list[str]:
@@ -225,7 +226,10 @@ class PostgresStore(Changing):
         async def work(connection: asyncpg.Connection[asyncpg.Record]) -> list[list[asyncpg.Record]]:
             read = connection.fetch
             inputs = await read(self._sql["load_inputs"], tenants, ids, [t.round for t in tasks])
-            operations = await read(self._sql["load_operations"], tenants, ids)
+            # A task that begins has done nothing yet.
+            operations: list[asyncpg.Record] = []
+            if any(row["begun"] for row in inputs):
+                operations = await read(self._sql["load_operations"], tenants, ids)
             # Only calls and waits have questions.
             inboxes: list[asyncpg.Record] = []
             approvals: list[asyncpg.Record] = []

@@ -49,6 +49,7 @@ DELIVER = Duty(name="deliver", seconds=8, lock_ms=5_000)
 SWEEP = Duty(name="sweep", seconds=30, lock_ms=5_000)
 SUBMIT = Duty(name="submit", seconds=30, lock_ms=2_000)
 VIEW = Duty(name="view", seconds=30, lock_ms=5_000, fixed_plans=False)
+FOLLOW = Duty(name="follow", seconds=30, lock_ms=5_000)
 LISTEN = Duty(name="listen", seconds=10, lock_ms=5_000)
 MIGRATE = Duty(name="migrate", seconds=600, lock_ms=300_000, fixed_plans=False)
 
@@ -161,10 +162,14 @@ class Line:
 
         Raises what ``failures.translate`` makes of the driver's errors.
         """
-        call = asyncio.ensure_future(self._run(work))
+        return await asyncio.shield(self.begin(work))
+
+    def begin(self, work: Work[Answer]) -> asyncio.Task[Answer]:
+        """Begin a piece of work, which goes on to its end whoever waits for it; see ``run``."""
+        call = asyncio.get_running_loop().create_task(self._run(work))
         self._calls.add(call)
         call.add_done_callback(self._forget)
-        return await asyncio.shield(call)
+        return call
 
     def _forget(self, call: asyncio.Task[object]) -> None:
         self._calls.discard(call)
@@ -238,13 +243,11 @@ class Lines:
         free, places = self._free, self._places
         await places.acquire()
         line = free.pop()
-        call = asyncio.ensure_future(line.run(work))
+        call = line.begin(work)
 
         def give_back(_: object) -> None:
             free.append(line)
             places.release()
-            if not call.cancelled():
-                call.exception()
 
         call.add_done_callback(give_back)
         return await asyncio.shield(call)

@@ -21,6 +21,8 @@ from outlast.store.records import Submission, Submitted
 
 _MOST_LANES = 50_000
 _MOST_TOGETHER = 500
+_TASKS = 1
+"""Where the tasks' ids stand among the arguments."""
 _Lane = tuple[str, str, str, str, int]
 _Waiting = tuple[Sequence[Submission], "asyncio.Future[list[Submitted]]"]
 
@@ -118,12 +120,15 @@ class Submitting:
         while True:
             tries += 1
             arguments = _columns(batch, lanes)
+            once = _once(arguments)
 
             async def work(
-                connection: asyncpg.Connection[asyncpg.Record], arguments: list[Any] = arguments
+                connection: asyncpg.Connection[asyncpg.Record],
+                arguments: list[Any] = arguments,
+                once: list[Any] = once,
             ) -> list[asyncpg.Record]:
                 try:
-                    return await connection.fetch(self._submit, *arguments)
+                    return await connection.fetch(self._submit, *once)
                 except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
                     # A twin of one of them is open elsewhere: item by item, so that only this one is busy.
                     return await connection.fetch(self._guarded, *arguments, False, False)
@@ -183,6 +188,17 @@ def _columns(batch: Sequence[Submission], lanes: Sequence[int | None]) -> list[A
         parents = list(zip(*spawned, strict=True))
     budgets = [s.budget for s in batch] if any(s.budget is not None for s in batch) else ()
     return [*zip(*rows, strict=True), *parents, budgets, lanes]
+
+
+def _once(columns: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
+    """Write each column that holds one value only as that value alone.
+
+    Most of what the tasks of a batch are is the same for all of them. Their ids stay, and say how many.
+    """
+    return [
+        column[:1] if column and place != _TASKS and column.count(column[0]) == len(column) else column
+        for place, column in enumerate(columns)
+    ]
 
 
 def _verdicts(batch: Sequence[Submission], rows: list[asyncpg.Record]) -> list[Submitted]:

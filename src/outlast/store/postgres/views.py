@@ -10,7 +10,7 @@ import asyncpg
 from outlast.core import ids
 from outlast.store.passing import PASSED_BOUND, Passage, PassageNote
 from outlast.store.postgres import failures
-from outlast.store.postgres.connections import VIEW, Address, Lines
+from outlast.store.postgres.connections import FOLLOW, VIEW, Address, Lines
 from outlast.store.postgres.scheduling import schedule_of
 from outlast.store.reconciling import COUNT_BOUND, AuditRow, KeyHolder, OpenState, Pause, SettledCounts
 from outlast.store.records import OperationRow, TaskRef
@@ -34,6 +34,7 @@ _TABLES = (
     "schedules", "issued", "acceptances", "outside", "migrations",
 )  # fmt: skip
 _VIEW_CONNECTIONS = 3
+_FOLLOW_CONNECTIONS = 2
 
 
 class Views:
@@ -45,6 +46,8 @@ class Views:
         self._address = address
         self._sql = sql
         self._views = Lines(address, VIEW, _VIEW_CONNECTIONS)
+        # What is asked at every hint is planned once: that costs more than to carry it out.
+        self._follows = Lines(address, FOLLOW, _FOLLOW_CONNECTIONS)
         self.url = address.shown
 
     async def read_tasks(self, refs: Sequence[TaskRef]) -> list[TaskRow]:
@@ -65,7 +68,7 @@ class Views:
         """Read events above each cursor, ordered by task and number, at most ``limit`` in all."""
         if not cursors:
             return []
-        rows = await self._view(
+        rows = await self._follow(
             "read_events",
             [c.tenant for c in cursors],
             [c.task for c in cursors],
@@ -79,7 +82,7 @@ class Views:
 
     async def read_ends(self, refs: Sequence[TaskRef]) -> list[EndRow]:
         """Read how tasks that exist among ``refs`` have ended."""
-        rows = await self._view("read_ends", [r.tenant for r in refs], [r.task for r in refs])
+        rows = await self._follow("read_ends", [r.tenant for r in refs], [r.task for r in refs])
         return [EndRow(**dict(row)) for row in rows]
 
     async def read_attempts(self, ref: TaskRef) -> list[AttemptRow]:
@@ -173,6 +176,10 @@ class Views:
     async def _view(self, name: str, *arguments: Any) -> list[asyncpg.Record]:
         sql = self._sql[name]
         return await self._views.run(lambda connection: connection.fetch(sql, *arguments))
+
+    async def _follow(self, name: str, *arguments: Any) -> list[asyncpg.Record]:
+        sql = self._sql[name]
+        return await self._follows.run(lambda connection: connection.fetch(sql, *arguments))
 
 
 def operation_of(row: asyncpg.Record) -> OperationRow:

@@ -164,7 +164,15 @@ def read_ends(tx: Transaction, refs: Sequence[TaskRef]) -> list[EndRow]:
     """Read how tasks have ended; see ``Store.read_ends``."""
     rows = (tx.row("read_end", (ref.tenant, ref.task)) for ref in refs)
     return [
-        EndRow(tenant=row[0], task=row[1], state=row[2], result=row[3], error=row[4])
+        EndRow(
+            tenant=row[0],
+            task=row[1],
+            agent=row[2],
+            version=row[3],
+            state=row[4],
+            result=row[5],
+            error=row[6],
+        )
         for row in rows
         if row is not None
     ]

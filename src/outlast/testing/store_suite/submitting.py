@@ -24,9 +24,35 @@ BAD_KEYS = {
 """Keys that no entrance may let through (see ``outlast.core.ids.check_key``)."""
 
 
+FAR = 4_000_000_000 * SECOND
+"""An instant that lies ahead."""
+
+
 def stored_since(before: Dump, after: Dump) -> dict[str, object]:
     """Answer what differs; a lane holds no promise of a task, so one may be there ahead of its tasks."""
     return changed(before, after, ignoring=("writers", "lanes"))
+
+
+async def stored_as(scene: Scene, record: Submission) -> None:
+    """Check that a task, its lane, its timers, its first event and its message say what was submitted."""
+    task = await scene.task(record)
+    said = (task.agent, task.version, task.pool, task.priority, task.key, task.user, task.input, task.budget)
+    assert said == (
+        *(record.agent, record.version, record.pool, record.priority),
+        *(record.key, record.user, record.input, record.budget),
+    )
+    [row] = await scene.rows("inputs", record)
+    digest, trace, announce = row["request_digest"], row["trace"], bool(row["announce"])
+    assert (digest, trace, announce) == (record.request_digest, record.trace, record.announce)
+    deadline_at = None if record.deadline_us is None else task.submitted_at + record.deadline_us
+    assert (task.deadline_at, task.state) == (deadline_at, "queued" if record.run_at is None else "waiting")
+    timers = {row["kind"]: row["due_at"] for row in await scene.rows("timers", record)}
+    due = {"wake": record.run_at, "deadline": deadline_at}
+    assert timers == {kind: at for kind, at in due.items() if at is not None}
+    [event] = await scene.events(record)
+    origin = json.loads(record.origin or "{}")
+    assert json.loads(event.data) == {"agent": record.agent, "pool": record.pool, **origin}
+    assert [row["data"] for row in await scene.rows("outbox", record)] == [event.data] * record.announce
 
 
 class TestSubmit:
@@ -232,6 +258,52 @@ class TestSubmit:
         dump = await scene.store.dump()
         assert len(dump["tasks"]) == len(dump["queue"]) == len(dump["events"]) == 1000
         assert len(dump["lanes"]) == 1
+
+    @pytest.mark.parametrize("odd", [0, 5, 11])
+    async def test_what_most_of_a_batch_share_is_stored_with_what_one_has_alone(
+        self, scene: Scene, odd: int
+    ) -> None:
+        """In each value, and in all of them at once, one of the batch differs from the others."""
+        like = scene.submission(key=None)
+        alone: list[dict[str, object]] = [
+            {"tenant": "tenant-odd"}, {"key": "key-odd"}, {"request_digest": "digest-odd"},
+            {"agent": "agent-odd"}, {"version": "version-odd"}, {"pool": "pool-odd"}, {"priority": -3},
+            {"input": '{"odd":1}'}, {"user": None}, {"deadline_us": 977 * SECOND}, {"run_at": FAR},
+            {"trace": None}, {"announce": True}, {"budget": '{"depth":1}'}, {"origin": '{"odd":1}'}, {},
+        ]  # fmt: skip
+        alone.append({name: value for one in alone for name, value in one.items() if name != "tenant"})
+        for number, differs in enumerate(alone):
+            shared = {"key": None, "agent": f"agent-{number}", "pool": like.pool, "user": like.user}
+            shared |= {"trace": like.trace, "input": like.input, "request_digest": like.request_digest}
+            if "key" in differs:
+                differs = {**differs, "key": f"key-odd-{number}"}
+            batch = [
+                scene.submission(**shared) if place != odd else scene.submission(**{**shared, **differs})
+                for place in range(12)
+            ]
+            await scene.accept(batch)
+            for record in batch:
+                await stored_as(scene, record)
+
+    @pytest.mark.parametrize("place", [0, 7, 15])
+    async def test_a_large_batch_with_rivals_stores_what_has_none(self, scene: Scene, place: int) -> None:
+        """Wherever in it they stand: those of earlier batches, and those of its own."""
+        held = await scene.submit()
+        batch = [scene.submission() for _ in range(16)]
+        batch[place] = scene.submission(key=held.key)
+        batch[(place + 5) % 16] = held
+        batch[(place + 9) % 16] = scene.submission(key=held.key, request_digest=held.request_digest)
+        first, second = sorted([(place + 2) % 16, (place + 3) % 16])
+        batch[second] = replace(scene.submission(), key=batch[first].key)
+        expected = [Submitted(kind="accepted", task=record.task) for record in batch]
+        expected[place] = Submitted(kind="conflict", task=held.task)
+        expected[(place + 9) % 16] = Submitted(kind="replayed", task=held.task)
+        expected[second] = Submitted(kind="conflict", task=batch[first].task)
+        assert await scene.store.submit(batch) == expected
+        dump = await scene.store.dump()
+        assert len(dump["tasks"]) == len(dump["inputs"]) == len(dump["events"]) == 13
+        assert await scene.store.submit(batch) == expected
+        assert await scene.store.dump() == dump
 
     async def test_an_empty_batch_is_no_error(self, scene: Scene) -> None:
         assert await scene.store.submit([]) == []

@@ -112,7 +112,15 @@ class TestTaskViews:
         found = {row.task: row for row in await scene.store.read_ends([*refs, *strangers])}
         tasks = {row.task: row for row in await scene.store.read_tasks(refs)}
         assert found == {
-            name: EndRow(tenant=row.tenant, task=name, state=row.state, result=row.result, error=row.error)
+            name: EndRow(
+                tenant=row.tenant,
+                task=name,
+                agent=row.agent,
+                version=row.version,
+                state=row.state,
+                result=row.result,
+                error=row.error,
+            )
             for name, row in tasks.items()
         }
         assert [found[one.task].state for one in (lives, done, failed, again)] == [

@@ -40,6 +40,7 @@ select tenant, task, epoch, round, agent, version, facts, deadline_at, cancellin
 -- name: load_inputs
 select c.item, i.input, i.user_name, i.trace, i.submitted_at, a.failures, a.attempts, i.budget, i.depth,
        i.forked_from is not null as forked,
+       exists (select from outlast.operations o where o.tenant = c.tenant and o.task = c.task) as begun,
        exists (select from outlast.inbox b
                 where b.tenant = c.tenant and b.task = c.task and b.taken_by is null) as heard
   from unnest($1::text[], $2::text[], $3::integer[]) with ordinality as c (tenant, task, round, item)

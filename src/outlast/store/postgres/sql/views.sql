@@ -29,13 +29,18 @@ select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, 
 
 -- Read how tasks have ended in their latest round; one by one, however few there were when this was planned.
 -- name: read_ends
-select t.tenant, t.task, t.state, r.result, r.error
+select t.tenant, t.task, l.agent, l.version, t.state, r.result, r.error
   from unnest($1::text[], $2::text[]) as c (tenant, task)
  cross join lateral (
-       select t.tenant, t.id as task, t.state, t.round
+       select t.tenant, t.id as task, t.state, t.round, t.lane
          from outlast.tasks t
         where t.tenant = c.tenant and t.id = c.task
         limit 1) t
+ cross join lateral (
+       select l.agent, l.version
+         from outlast.lanes l
+        where l.id = t.lane
+        limit 1) l
   left join lateral (
        select r.result, r.error
          from outlast.results r

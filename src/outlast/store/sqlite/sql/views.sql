@@ -28,8 +28,9 @@ where tasks.tenant = :tenant and tasks.id = :task;
 
 -- Read how a task has ended in its latest round.
 -- name: read_end
-select tasks.tenant, tasks.id, tasks.state, results.result, results.error
+select tasks.tenant, tasks.id, lanes.agent, lanes.version, tasks.state, results.result, results.error
 from tasks
+join lanes on lanes.id = tasks.lane
 left join results on results.tenant = tasks.tenant and results.task = tasks.id and results.round = tasks.round
 where tasks.tenant = :tenant and tasks.id = :task;
 

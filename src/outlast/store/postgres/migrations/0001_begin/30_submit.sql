@@ -36,10 +36,39 @@ begin
 end
 $$;
 
+-- An array of one value as one of so many; any other as it is.
+create function outlast.for_each(p_values anyarray, p_count integer) returns anyarray
+language sql immutable parallel safe as $$
+    select case when cardinality(p_values) = 1 then array_fill(p_values[1], array[p_count]) else p_values end
+$$;
+
+-- What a batch asks for, a row an item; a child is one deeper than its parent.
+create function outlast.asked_for(
+    p_tenant text[], p_task text[], p_key text[], p_digest text[], p_agent text[], p_version text[], p_pool text[],
+    p_priority integer[], p_input text[], p_user text[], p_trace text[], p_announce boolean[], p_parent text[],
+    p_parent_key text[], p_detached boolean[], p_budget text[]
+) returns table (item bigint, tenant text, task text, key text, digest text, agent text, version text, pool text,
+                 priority integer, input text, user_name text, trace text, announce boolean, parent text,
+                 parent_key text, detached boolean, depth integer, budget text)
+language sql stable as $$
+    select s.item, s.tenant, s.task, s.key, s.digest, s.agent, s.version, s.pool, s.priority, s.input, s.user_name,
+           s.trace, s.announce, s.parent, s.parent_key, coalesce(s.detached, false),
+           case when s.parent is null then 0 else (
+               select i.depth + 1
+                 from outlast.inputs i
+                where i.tenant = s.tenant and i.task = s.parent) end,
+           s.budget
+      from unnest(p_tenant, p_task, p_key, p_digest, p_agent, p_version, p_pool, p_priority, p_input, p_user, p_trace,
+                  p_announce, p_parent, p_parent_key, p_detached, p_budget) with ordinality
+           as s (tenant, task, key, digest, agent, version, pool, priority, input, user_name, trace, announce, parent,
+                 parent_key, detached, budget, item)
+$$;
+
 -- Accept a batch. A lane is null where the caller does not know it; that is an error only for a task that is new, so that
 -- what is refused leaves no lane behind. Answers a row for each item that is not simply accepted: replayed, conflict or busy, with the task
 -- that has the key; stale, where the parent does not run under that epoch any more; or one row lane: nothing was done,
--- make the lanes and call again. The arrays of parents and budgets are empty where there are none.
+-- make the lanes and call again. An array of one value stands for that value in every item, but for the tasks' ids; the
+-- arrays of parents and budgets are empty where there are none.
 create function outlast.submit(
     p_tenant text[], p_task text[], p_key text[], p_digest text[], p_agent text[], p_version text[], p_pool text[],
     p_priority integer[], p_input text[], p_user text[], p_deadline_us bigint[], p_run_at bigint[], p_trace text[],
@@ -57,7 +86,34 @@ declare
     v_lost bigint[];
     v_kinds text[];
     v_holders text[];
+    v_count integer := cardinality(p_task);
 begin
+    -- What is the same for the whole batch is sent once.
+    if v_count > 1 then
+        p_tenant := outlast.for_each(p_tenant, v_count);
+        p_key := outlast.for_each(p_key, v_count);
+        p_digest := outlast.for_each(p_digest, v_count);
+        p_agent := outlast.for_each(p_agent, v_count);
+        p_version := outlast.for_each(p_version, v_count);
+        p_pool := outlast.for_each(p_pool, v_count);
+        p_priority := outlast.for_each(p_priority, v_count);
+        p_input := outlast.for_each(p_input, v_count);
+        p_user := outlast.for_each(p_user, v_count);
+        p_deadline_us := outlast.for_each(p_deadline_us, v_count);
+        p_run_at := outlast.for_each(p_run_at, v_count);
+        p_trace := outlast.for_each(p_trace, v_count);
+        p_announce := outlast.for_each(p_announce, v_count);
+        p_origin := outlast.for_each(p_origin, v_count);
+        p_parent := outlast.for_each(p_parent, v_count);
+        p_epoch := outlast.for_each(p_epoch, v_count);
+        p_parent_key := outlast.for_each(p_parent_key, v_count);
+        p_detached := outlast.for_each(p_detached, v_count);
+        p_position := outlast.for_each(p_position, v_count);
+        p_request := outlast.for_each(p_request, v_count);
+        p_budget := outlast.for_each(p_budget, v_count);
+        p_lane := outlast.for_each(p_lane, v_count);
+    end if;
+
     -- A parent must still be there for its children when they are; one that exists already is accepted whatever became of
     -- its parent.
     if p_parent <> '{}' then
@@ -117,25 +173,42 @@ begin
     for v_round in 1..5 loop
         -- Claim ids and keys by one insert, in the order of the keys, so that two batches cannot deadlock. Waiting for
         -- a twin's open transaction is bounded by lock_timeout.
-        with made as (
-            insert into outlast.inputs (tenant, task, key, request_digest, agent, version_asked, pool, priority, input,
-                   user_name, trace, announce, submitted_at, parent, parent_key, detached, depth, budget)
-            select s.tenant, s.task, s.key, s.digest, s.agent, s.version, s.pool, s.priority, s.input, s.user_name,
-                   s.trace, s.announce, v_now, s.parent, s.parent_key, coalesce(s.detached, false),
-                   case when s.parent is null then 0 else (
-                       select i.depth + 1
-                         from outlast.inputs i
-                        where i.tenant = s.tenant and i.task = s.parent) end,
-                   s.budget
-              from unnest(p_tenant, p_task, p_key, p_digest, p_agent, p_version, p_pool, p_priority, p_input, p_user,
-                          p_trace, p_announce, p_parent, p_parent_key, p_detached, p_budget) with ordinality
-                   as s (tenant, task, key, digest, agent, version, pool, priority, input, user_name, trace, announce,
-                         parent, parent_key, detached, budget, item)
-             where (v_round = 1 and v_stale = '{}') or s.item = any(v_open)
-             order by s.tenant collate "C", s.key collate "C", s.item
-            on conflict do nothing
-            returning 1)
-        select count(*) into v_made from made;
+        --
+        -- Nearly all batches are new from end to end. To ask for rivals at each row costs as much again as the row, so
+        -- that a batch is put in as it is first, and comes back to here as a whole where it meets one.
+        v_made := null;
+        if v_round = 1 and v_stale = '{}' and v_count >= 8 then
+            begin
+                insert into outlast.inputs (tenant, task, key, request_digest, agent, version_asked, pool, priority,
+                       input, user_name, trace, announce, submitted_at, parent, parent_key, detached, depth, budget)
+                select s.tenant, s.task, s.key, s.digest, s.agent, s.version, s.pool, s.priority,
+                       s.input, s.user_name, s.trace, s.announce, v_now, s.parent, s.parent_key, s.detached, s.depth,
+                       s.budget
+                  from outlast.asked_for(
+                       p_tenant, p_task, p_key, p_digest, p_agent, p_version, p_pool, p_priority, p_input, p_user,
+                       p_trace, p_announce, p_parent, p_parent_key, p_detached, p_budget) s
+                 order by s.tenant collate "C", s.key collate "C", s.item;
+                v_made := v_count;
+            exception when unique_violation then
+                null;
+            end;
+        end if;
+        if v_made is null then
+            with made as (
+                insert into outlast.inputs (tenant, task, key, request_digest, agent, version_asked, pool, priority,
+                       input, user_name, trace, announce, submitted_at, parent, parent_key, detached, depth, budget)
+                select s.tenant, s.task, s.key, s.digest, s.agent, s.version, s.pool, s.priority,
+                       s.input, s.user_name, s.trace, s.announce, v_now, s.parent, s.parent_key, s.detached, s.depth,
+                       s.budget
+                  from outlast.asked_for(
+                       p_tenant, p_task, p_key, p_digest, p_agent, p_version, p_pool, p_priority, p_input, p_user,
+                       p_trace, p_announce, p_parent, p_parent_key, p_detached, p_budget) s
+                 where (v_round = 1 and v_stale = '{}') or s.item = any(v_open)
+                 order by s.tenant collate "C", s.key collate "C", s.item
+                on conflict do nothing
+                returning 1)
+            select count(*) into v_made from made;
+        end if;
 
         -- New is what has an input and no head yet: heads are written by the transaction that writes the inputs.
         if v_made = cardinality(v_open) then
