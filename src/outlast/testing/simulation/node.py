@@ -115,7 +115,7 @@ from outlast.store.scheduling import (
     ScheduleSet,
     SetSchedule,
 )
-from outlast.testing.simulation.loop import SimulationLoop
+from outlast.testing.simulation.loop import SimulationLoop, resolve
 from outlast.testing.simulation.weather import Weather
 
 T = TypeVar("T")
@@ -165,7 +165,7 @@ class NodeWakes:
         future: asyncio.Future[bool] = loop.create_future()
         waiting = self._waiting.setdefault(topic, [])
         waiting.append(future)
-        timer = loop.call_later(timeout, _tell, future, False)
+        timer = loop.call_later(timeout, resolve, future, False)
         try:
             return await future
         finally:
@@ -185,12 +185,7 @@ class NodeWakes:
             self._heard.add(topic)
             return
         for future in waiting:
-            _tell(future, True)
-
-
-def _tell(future: asyncio.Future[bool], hinted: bool) -> None:
-    if not future.done():
-        future.set_result(hinted)
+            resolve(future, True)
 
 
 class Site(Protocol):
