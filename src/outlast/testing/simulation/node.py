@@ -198,6 +198,10 @@ class Site(Protocol):
     late: int
     """How many verbs, of which nobody waits for an answer, the database has still to come to."""
 
+    def expect(self, seconds: float) -> None:
+        """Note that something is under way, and arrives in so many virtual seconds."""
+        ...
+
     def note(self, line: str) -> None:
         """Write a line into the schedule's trace."""
         ...
@@ -240,6 +244,7 @@ class NodeStore:
         if fault == "late":
             delay = site.weather.between(0.0, _LATEST_S)
             site.loop.call_later(delay, self._carry_late, verb, work, context=site.database_context)
+            site.expect(delay)
             site.late += 1
             await _hop(site)
             raise StoreUnavailable(f"{verb}: the connection broke while it was under way")
