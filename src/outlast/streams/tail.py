@@ -24,6 +24,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
+from typing import Any
 
 from outlast import clock, telemetry
 from outlast.errors import StoreUnavailable, Unavailable
@@ -106,7 +107,7 @@ class Tail:
         self._limit = limit
         self._followers: set[_Follower] = set()
         self._reader: asyncio.Task[None] | None = None
-        self._again = asyncio.Event()
+        self._again: asyncio.Future[None] | None = None
 
     async def follow(
         self, tenant: str, task: str, after: int = 0, *, ended: bool = False
@@ -149,25 +150,23 @@ class Tail:
             self._reader = None
 
     def _wake(self) -> None:
-        self._again.set()
+        if self._again is not None and not self._again.done():
+            self._again.set_result(None)
         if self._reader is None or self._reader.done():
             self._reader = asyncio.get_running_loop().create_task(self._read())
 
     async def _read(self) -> None:
+        loop = asyncio.get_running_loop()
         hint = asyncio.ensure_future(self._store.wakes.wait("events", self._poll_s))
         try:
             while self._followers:
-                self._again.clear()
+                # A follower that comes from now on may not be read for in this round.
+                self._again = loop.create_future()
                 more = await self._once()
                 if more:
                     continue
-                again = asyncio.ensure_future(self._again.wait())
-                try:
-                    await asyncio.wait(
-                        {hint, again}, timeout=self._poll_s, return_when=asyncio.FIRST_COMPLETED
-                    )
-                finally:
-                    again.cancel()
+                waited: set[asyncio.Future[Any]] = {hint, self._again}
+                await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
                 if hint.done():
                     hint = asyncio.ensure_future(self._store.wakes.wait("events", self._poll_s))
         finally:
