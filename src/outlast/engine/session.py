@@ -64,15 +64,16 @@ class Session:
         self._offset_us, self._anchor = now, clock.monotonic()
 
     async def renew(self) -> bool:
-        """Renew once. Answers whether the session is alive; a dead one has been replaced by a new one.
+        """Renew once. Answers whether the session is known to be alive; a dead one has been replaced by a new
+        one, once, however many renewals of it were under way.
 
         Raises StoreUnavailable.
         """
-        sent, sent_at = clock.monotonic(), clock.unix_us()
+        session, sent, sent_at = self.id, clock.monotonic(), clock.unix_us()
         probes.reach("session.before_renew")
         renewed = await self._store.renew(
             SessionRenewal(
-                session=self.id,
+                session=session,
                 name=self._settings.name,
                 ttl_us=int(self._settings.lease_s * 1_000_000),
                 serves=values.encode({**self.serves, "ahead_us": self._ahead_us}),
@@ -80,13 +81,16 @@ class Session:
         )
         self._ahead_us = clock.ahead_us(sent_at, renewed.now, clock.unix_us())
         self.saw_now(renewed.now)
+        if self.id != session:
+            # Another renewal was told first that it is gone: of the one since then this answer says nothing.
+            return False
         if renewed.alive:
             self.trusted_until = sent + self._settings.lease_s
             self._renewed.set()
             return True
-        lost, self.id = self.id, clock.new_id(ids.SESSION)
+        self.id = clock.new_id(ids.SESSION)
         self.trusted_until = float("-inf")
-        self._on_lost(lost)
+        self._on_lost(session)
         return False
 
     async def open(self) -> None:

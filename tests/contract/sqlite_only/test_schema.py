@@ -1,9 +1,10 @@
-"""The schema and the statements, read as text: check lists, and plans whose cost does not grow with
-history."""
+"""The schema and the statements, read as text: check lists, plans whose cost does not grow with history, and
+are made once."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import apsw
 import pytest
@@ -13,8 +14,9 @@ from outlast.core.transitions import APPROVAL, ATTEMPT, OPERATION, TASK, WAITING
 from outlast.store import statements
 from outlast.store.contract import SCHEMA_VERSION
 from outlast.store.sqlite import SqliteStore
-from outlast.store.sqlite.migrate import MIGRATIONS
-from outlast.store.sqlite.transaction import SQL
+from outlast.store.sqlite import connection as connections
+from outlast.store.sqlite.migrate import MIGRATIONS, migrate
+from outlast.store.sqlite.transaction import SQL, Transaction
 from outlast.store.sqlite.views import TABLES
 
 SMALL = {
@@ -91,6 +93,41 @@ async def test_no_statement_walks_through_a_table_that_grows(beside: apsw.Connec
     plan = [row[3] for row in beside.execute(f"explain query plan {sql}", bindings)]
     walked = {line.split()[1] for line in plan if line.startswith("SCAN")}
     assert walked - SMALL - BOUNDED.get(name, set()) == set(), plan
+
+
+@pytest.fixture(scope="module")
+def migrated() -> Iterator[apsw.Connection]:
+    """A connection as the store opens it, to an empty database."""
+    connection = connections.connect(connections.MEMORY)
+    migrate(Transaction(connection, clock=lambda: 0))
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    "name", sorted(name for name, sql in SQL.items() if sql.startswith(("select", "with")))
+)
+def test_no_statement_is_compiled_anew_for_other_values(migrated: apsw.Connection, name: str) -> None:
+    compiled: list[int] = []
+
+    def asked(operation: int, *_: str | None) -> int:
+        compiled.append(operation)
+        return int(apsw.SQLITE_OK)
+
+    # Asked only while a statement is compiled.
+    migrated.authorizer = asked
+    try:
+        for value in (1, 2):
+            if value == 2:
+                assert compiled
+                compiled.clear()
+            bindings = dict.fromkeys(re.findall(r":([a-z_]+)", SQL[name]), value)
+            migrated.execute(SQL[name], bindings or (value,) * SQL[name].count("?")).fetchall()
+    finally:
+        migrated.authorizer = None
+    assert compiled == []
 
 
 def test_every_statement_of_a_head_or_lease_names_what_it_is_fenced_by() -> None:

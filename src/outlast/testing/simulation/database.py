@@ -19,12 +19,12 @@ from outlast.store.sqlite.transaction import Transaction
 _idle: list[Any] = []
 
 
-def lend(path: str) -> Any:
-    """Answer a connection to an empty database; it comes back when it is closed. path: ``:memory:``."""
+def lend() -> Any:
+    """Answer a connection to an empty database in memory; it comes back when it is closed."""
     if _idle:
         connection = _idle.pop()
     else:
-        connection = connections.connect(path)
+        connection = connections.connect(connections.MEMORY)
         connection.execute("begin immediate")
         migrate(Transaction(connection, clock=lambda: 0))
         connection.execute("commit")

@@ -7,7 +7,8 @@ Identity: a handle belongs to the node that its context names; what a node's cod
 
 State: per node a queue of handles that may run now, and one heap of timers for all. The next handle is taken
 from a node chosen by the seeded generator, by default the oldest of that node, as asyncio promises. When
-nothing may run, time jumps to the next timer.
+nothing may run, time jumps to the next timer. A timer that only ends a wait does so there and then, and takes
+no handle of its own: what may go wrong in between is drawn with the handle of whoever waited.
 
 Clock: virtual; it stands still while code runs. Nothing here sleeps, polls or opens a selector.
 
@@ -72,6 +73,16 @@ _node: ContextVar[Node] = ContextVar("outlast_simulation_node")
 def current_node() -> Node:
     """Answer the node whose code is running. Raises LookupError outside a simulation."""
     return _node.get()
+
+
+def resolve(future: asyncio.Future[T], result: T) -> None:
+    """Set a future's result unless it is over; what a timer calls that only ends a wait."""
+    if not future.done():
+        future.set_result(result)
+
+
+_ENDS_A_WAIT = frozenset({resolve, asyncio.futures._set_result_unless_cancelled})  # type: ignore[attr-defined]
+"""What timers call that only ends a wait: ``resolve``, and what ``asyncio.sleep`` uses."""
 
 
 class _Handle(asyncio.TimerHandle):
@@ -257,6 +268,9 @@ class SimulationLoop(asyncio.AbstractEventLoop):
     def _make_ready(self, handle: _Handle) -> None:
         node = handle.node
         if node.dead or handle._cancelled:
+            return
+        if handle._callback in _ENDS_A_WAIT:
+            handle._callback(*handle._args)  # type: ignore[misc]
             return
         node.ready.append(handle)
         if len(node.ready) == 1 and not node.frozen:

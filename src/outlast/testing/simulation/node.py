@@ -115,7 +115,7 @@ from outlast.store.scheduling import (
     ScheduleSet,
     SetSchedule,
 )
-from outlast.testing.simulation.loop import SimulationLoop
+from outlast.testing.simulation.loop import SimulationLoop, resolve
 from outlast.testing.simulation.weather import Weather
 
 T = TypeVar("T")
@@ -165,7 +165,7 @@ class NodeWakes:
         future: asyncio.Future[bool] = loop.create_future()
         waiting = self._waiting.setdefault(topic, [])
         waiting.append(future)
-        timer = loop.call_later(timeout, _tell, future, False)
+        timer = loop.call_later(timeout, resolve, future, False)
         try:
             return await future
         finally:
@@ -185,12 +185,7 @@ class NodeWakes:
             self._heard.add(topic)
             return
         for future in waiting:
-            _tell(future, True)
-
-
-def _tell(future: asyncio.Future[bool], hinted: bool) -> None:
-    if not future.done():
-        future.set_result(hinted)
+            resolve(future, True)
 
 
 class Site(Protocol):
@@ -202,6 +197,10 @@ class Site(Protocol):
     database_context: Context
     late: int
     """How many verbs, of which nobody waits for an answer, the database has still to come to."""
+
+    def expect(self, seconds: float) -> None:
+        """Note that something is under way, and arrives in so many virtual seconds."""
+        ...
 
     def note(self, line: str) -> None:
         """Write a line into the schedule's trace."""
@@ -245,6 +244,7 @@ class NodeStore:
         if fault == "late":
             delay = site.weather.between(0.0, _LATEST_S)
             site.loop.call_later(delay, self._carry_late, verb, work, context=site.database_context)
+            site.expect(delay)
             site.late += 1
             await _hop(site)
             raise StoreUnavailable(f"{verb}: the connection broke while it was under way")

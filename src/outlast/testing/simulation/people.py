@@ -36,7 +36,7 @@ from outlast.testing.simulation.world import Member, World
 from outlast.views import ApprovalView
 
 Verdict = Literal["happened", "did_not_happen", "send_again"]
-POLL_S = 2.0
+POLL_S = 4.0
 MEDDLE_S = 9.0
 """How long after the start people may begin to meddle."""
 PATIENCE = 12
@@ -78,7 +78,9 @@ class People:
     def start(self, tasks: int) -> list[asyncio.Task[Any]]:
         """Let everybody begin; answer those who come to an end."""
         faults = self.faults
-        ending = [self._begin(f"client{number}", self._client, number) for number in range(1, tasks + 1)]
+        ending = [
+            self._begin(f"client{number}", self._client, number, deaf=False) for number in range(1, tasks + 1)
+        ]
         for name, count, work in (
             ("canceller", faults.cancels, self._cancel),
             ("retrier", faults.retries, self._retry),
@@ -104,8 +106,8 @@ class People:
         """From now on nobody leaves anything for later, and the operator settles whatever waits."""
         self.healed = True
 
-    def _begin(self, name: str, work: Any, number: int) -> asyncio.Task[Any]:
-        member = self.world.add(name)
+    def _begin(self, name: str, work: Any, number: int, *, deaf: bool = True) -> asyncio.Task[Any]:
+        member = self.world.add(name, deaf=deaf)
         doing: Coroutine[Any, Any, None] = work(member, number)
         task: asyncio.Task[Any] = self.world.start(member.node, doing, name=name)
         return task
@@ -157,6 +159,8 @@ class People:
         approvals = Approvals(await open_app(member))
         while not self.done:
             await asyncio.sleep(self._fate.uniform(0.2, 1.5))
+            if not self.world.there_is("approvals where state = 'pending'"):
+                continue
             try:
                 for view in await approvals.list():
                     # People think, and what they saw may be another question by then.
@@ -306,6 +310,8 @@ class People:
         query = OperationFilter(tenant=DEFAULT_TENANT, state="unknown")
         while not self.done:
             await asyncio.sleep(TOOL_TIMEOUT_S / 2 if self.healed else self._fate.uniform(0.5, 4.0))
+            if not self.world.there_is("operations where state = 'unknown'"):
+                continue
             try:
                 for row in await member.store.list_operations(query):
                     await self._settle(member, row)

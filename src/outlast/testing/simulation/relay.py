@@ -100,6 +100,7 @@ class Broker:
         return self._never[name]
 
     def _send(self, message: Message, way: float, confirmed: asyncio.Future[None] | None) -> None:
+        self._world.expect(way)
         self._world.loop.call_later(way, self._arrive, message, confirmed, context=self._node.context)
 
     def _arrive(self, message: Message, confirmed: asyncio.Future[None] | None) -> None:
@@ -135,7 +136,7 @@ class Relays:
         return ()
 
     def _boot(self, name: str) -> None:
-        member = self._world.add(name)
+        member = self._world.add(name, deaf=True)
         self._serving[name] = (member, self._world.start(member.node, self._serve(member), name=name))
 
     async def _serve(self, member: Member) -> None:
@@ -149,6 +150,8 @@ class Relays:
 
     async def _publish(self, member: Member) -> bool:
         """Publish what there is, each task's messages in their order; answer whether all of it left."""
+        if not self._world.there_is("outbox where parked is null"):
+            return False
         messages = await member.store.take_messages(TAKEN)
         out: list[Publication] = []
         held: set[str] = set()

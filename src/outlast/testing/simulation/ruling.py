@@ -177,7 +177,7 @@ class Ruling:
         ]
 
     def _begin(self, name: str, work: Any, number: int) -> asyncio.Task[Any]:
-        member = self._world.add(name)
+        member = self._world.add(name, deaf=True)
         task: asyncio.Task[Any] = self._world.start(member.node, work(member, number), name=name)
         return task
 
@@ -248,6 +248,8 @@ class Ruling:
         app = await open_app(member)
         while not self._done:
             await asyncio.sleep(1.0)
+            if not self._world.there_is(f"rules where withdrawn_at is null and bounds = '{UNREADABLE}'"):
+                continue
             try:
                 for rule in await member.store.list_rules(DEFAULT_TENANT):
                     if rule.bounds == UNREADABLE and (self._healed or self._fate.random() < 0.2):

@@ -48,17 +48,18 @@ from outlast.testing.simulation.world import Member, World
 from outlast.tools.call import ToolCall
 
 SETTINGS = WorkerSettings(
-    slots=4, lease_s=4.0, renew_s=1.5, poll_s=POLL_S, sweep_s=1.5, linger_s=0.5, grace_s=6.0
+    slots=4, lease_s=4.0, renew_s=1.9, poll_s=POLL_S, sweep_s=3.0, linger_s=0.5, grace_s=6.0
 )
+"""Few looks, since each costs time: two renewals a lease, and polls are needed only where a hint is lost."""
 _MAX_STEPS = 300_000
 _MAX_SECONDS = 300.0
 _HEAL_AFTER_S = 25.0
-_QUIET_S = 20.0
-"""Longer than any request of the tool service, late ones included, is under way."""
+_STAYS_S = 20.0
+"""For how long the world waits for what does not go on, before it is left to whoever judges."""
 
 _LOOKED_SHARE = 0.3
 """After what share of misfortunes every checker is asked at once; a look costs a tenth of a schedule."""
-_WATCHED_SHARE = 0.03
+_WATCHED_SHARE = 0.02
 """Of how many schedules the quiet end is watched for a while."""
 
 
@@ -260,8 +261,11 @@ class _Schedule:
             await self._watch_quiet()
         await self._stop()
         self.people.done = True
-        # What is still on its way to the tool service arrives before anything is judged.
-        await asyncio.sleep(_QUIET_S)
+        # What is still under way arrives before anything is judged, and everybody comes home.
+        await self._arrivals()
+        if self.people.staying:
+            await asyncio.wait(self.people.staying, timeout=_STAYS_S)
+        await self._arrivals()
         self.people.leave()
         for each in self.ingredients:
             each.leave()
@@ -279,12 +283,12 @@ class _Schedule:
             rows = await self.world.database.list_tasks(query)
             ended = all(row.state in TASK.final for row in rows) and not self.world.late
             family = any(row.parent is not None for row in rows)
-            posted = await self._posted() if ended and family else []
+            posted = await self._posted() if ended and family and self.world.there_is("posts") else []
             if ended and not posted:
                 return
             if not ended or posted != stays:
                 stays, since = posted if ended else None, self.world.loop.time()
-            elif self.world.loop.time() - since > _QUIET_S:
+            elif self.world.loop.time() - since > _STAYS_S:
                 return
             await asyncio.sleep(0.5)
 
@@ -292,10 +296,15 @@ class _Schedule:
         """Answer what is posted and not delivered yet."""
         return (await self.world.database.dump())["posts"]
 
+    async def _arrivals(self) -> None:
+        """Wait until nothing is under way any more."""
+        await asyncio.sleep(max(0.0, self.world.arrived_at - self.world.loop.time()))
+
     async def _watch_quiet(self) -> None:
         """Let the workers run on with nothing to do, and look whether anything grows."""
         database = self.world.database
-        await asyncio.sleep(_QUIET_S)
+        # Those who are started again late are there, and sessions of the dead are swept.
+        await asyncio.sleep(_STAYS_S)
         earlier = await database.dump()
         await asyncio.sleep(3.0 * SETTINGS.lease_s)
         self._ask(check_all(await database.dump(), earlier=earlier, quiet=True))

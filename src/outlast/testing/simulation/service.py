@@ -70,6 +70,10 @@ class Site(Protocol):
     loop: SimulationLoop
     weather: Weather
 
+    def expect(self, seconds: float) -> None:
+        """Note that something is under way, and arrives in so many virtual seconds."""
+        ...
+
     def note(self, line: str) -> None:
         """Write a line into the schedule's trace."""
         ...
@@ -146,6 +150,7 @@ class TicketService:
     def _send(self, request: _Request, way: float) -> None:
         """Put a request on its way, which it goes by itself, whatever becomes of its sender."""
         self.under_way[request.key] += 1
+        self._site.expect(way)
         self._site.loop.call_later(way, self._arrive, request, context=self._node.context)
 
     # -- the service's side ---------------------------------------------------------------------------------

@@ -62,6 +62,8 @@ class World:
         self.violations: list[str] = []
         self.late = 0
         """How many verbs, of which nobody waits for an answer, the database has still to come to."""
+        self.arrived_at = 0.0
+        """The virtual second by which everything will have arrived that is under way."""
         self.moves: set[tuple[str, str, str]] = set()
         """Moves of the transition tables that the dump of the end does not show."""
         self.announces = False
@@ -71,16 +73,21 @@ class World:
         self.policy_answers: Callable[[str, str], bool] = lambda task, operation: True
         """Whether policy can be asked about an operation of a task."""
         self._batches: dict[str, tuple[int, list[Flushed]]] = {}
-        self._members: list[Member] = []
+        self._listeners: list[Member] = []
         self._enter(self.loop.root, "world")
         # A copy, since a context cannot be entered twice and handles of the root node run in its own.
         self.database_context = self.loop.root.context.copy()
+        self._rows: Any = None
         self.database: Store = self.loop.root.context.run(
-            SqliteStore, self.url, executor="inline", connect=lend
+            SqliteStore, self.url, executor="inline", connect=self._borrow
         )
         self.service = TicketService(self, self.loop.add_node("service"))
 
     url = "sqlite://:memory:"
+
+    def _borrow(self, _: str) -> Any:
+        self._rows = lend()
+        return self._rows
 
     def random(self, purpose: str) -> Random:
         """Make a generator of its own for a purpose, from the world's seed."""
@@ -93,12 +100,13 @@ class World:
         for topic in TOPICS:
             self.start(self.loop.root, self._pass_on(topic), name=f"hints/{topic}")
 
-    def add(self, name: str, *, counted: bool = False) -> Member:
-        """Add a node with its own clocks, chance and way to the database."""
+    def add(self, name: str, *, counted: bool = False, deaf: bool = False) -> Member:
+        """Add a node with its own clocks, chance and way to the database. deaf: it waits for no hints."""
         node = self.loop.add_node(name, counted=counted)
         seams = self._enter(node, f"{name}/{node.index}")
         member = Member(node, seams, NodeStore(self, name))
-        self._members.append(member)
+        if not deaf:
+            self._listeners.append(member)
         return member
 
     def _enter(self, node: Node, purpose: str) -> NodeSeams:
@@ -143,13 +151,22 @@ class World:
         """Carry the database's hints to the nodes."""
         while True:
             if await self.database.wakes.wait(topic, 3600.0):
-                for member in self._members:
+                for member in self._listeners:
                     if not member.node.dead:
                         member.store.ears.hear(topic)
 
     def look(self, view: Coroutine[Any, Any, T]) -> T:
         """Carry out a verb of the database at this very moment, for whoever judges: no await, no trace."""
         return self.database_context.run(carry_out, view)
+
+    def there_is(self, rows: str) -> bool:
+        """Say whether there are rows at this very moment: what people would see who ask all the time, whom it
+        spares asking in vain. rows: what follows ``from`` in SQL."""
+        return bool(self._rows.execute(f"select 1 from {rows} limit 1").fetchall())
+
+    def expect(self, seconds: float) -> None:
+        """Note that something is under way, and arrives in so many virtual seconds."""
+        self.arrived_at = max(self.arrived_at, self.loop.time() + seconds)
 
     # -- the end --------------------------------------------------------------------------------------------
 
