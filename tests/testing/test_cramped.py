@@ -101,6 +101,14 @@ def test_nothing_is_left_when_its_maker_is_killed(server: CrampedPostgres) -> No
     assert folder not in Path("/proc/self/mounts").read_text()
 
 
+def test_a_server_that_does_not_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    if why := why_not():
+        pytest.skip(why)
+    monkeypatch.setattr(CrampedPostgres, "_home", Path("/nowhere"))
+    with pytest.raises(ServerError, match='could not access directory "/nowhere"'):
+        CrampedPostgres()
+
+
 def test_a_system_without_them_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     refusing = tmp_path / "script.py"
     text = Path(small_disks.__file__).read_text()

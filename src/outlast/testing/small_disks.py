@@ -21,6 +21,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Final, Literal
 
@@ -105,8 +106,9 @@ def _prepare(folder: Path, made: Path, owner: str) -> None:
 
 
 def _sweep_after(folder: Path) -> None:
-    """Leave somebody behind, outside the namespace, who removes the folder when all inside have ended: from
-    inside, what is mounted cannot be removed."""
+    """Leave somebody behind, outside the namespace, who removes the folder if nobody else will: from inside,
+    what is mounted cannot be removed, and whoever made the server may be gone."""
+    maker = os.getppid()
     ends, held = os.pipe()
     if os.fork():
         os.close(ends)
@@ -118,8 +120,18 @@ def _sweep_after(folder: Path) -> None:
         os.dup2(null, each)
     os.close(held)
     os.read(ends, 1)
+    while _lives(maker) and folder.exists():
+        time.sleep(0.1)
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)
+
+
+def _lives(process: int) -> bool:
+    try:
+        told = Path(f"/proc/{process}/stat").read_text()
+    except OSError:
+        return False
+    return told.rpartition(")")[2].split()[0] not in "ZX"
 
 
 def _main(arguments: list[str]) -> None:
