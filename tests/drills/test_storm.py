@@ -26,6 +26,7 @@ from outlast import app as app_module
 from outlast.cli.main import command_line
 from outlast.drills.fleet import Fleet
 from outlast.drills.storm import campaign, misfortunes, report
+from outlast.drills.storm import world as world_module
 from outlast.drills.storm.agents import Place, Theirs, app_of
 from outlast.drills.storm.asking import Answer
 from outlast.drills.storm.campaign import Plan, Played
@@ -34,10 +35,12 @@ from outlast.drills.storm.load import Load, Tracked
 from outlast.drills.storm.misfortunes import MISFORTUNES, Fate, Misfortune
 from outlast.drills.storm.posts import Death, Post, Posts
 from outlast.drills.storm.report import Asked, as_json, markdown, replay, run_drill
-from outlast.drills.storm.world import duty_of, prepare
+from outlast.drills.storm.world import World, duty_of, prepare, world
 from outlast.errors import ConfigurationError
+from outlast.testing.cramped import CrampedPostgres
 from outlast.testing.history import HistoryFile
 from outlast.testing.servers import EmbeddedPostgres
+from outlast.testing.small_disks import why_not
 
 SECONDS = 6.0
 SEED = 11
@@ -68,6 +71,17 @@ class TestStorm:
         assert page.read_text().startswith("Nothing was broken.")
         assert os.listdir(folder) == ["report.md"]
 
+    async def test_disks_are_full_under_it(self, folder: Path) -> None:
+        if why := why_not():
+            pytest.skip(why)
+        asked = Asked(
+            postgres="embedded", seed=SEED, seconds=SECONDS / 2, workers=1, timers="short", only=["*_full"]
+        )
+        code, said = await passed_over(asked, json=True)
+        told = json.loads(said)
+        assert (code, told["verdict"], told["violations"], told["not_played"]) == (0, "pass", [], {}), said
+        assert told["families"]["disk"] == sum(told["misfortunes"].values()) > 0
+
     async def test_what_is_done_behind_our_back_is_found_and_everything_is_kept(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -88,6 +102,45 @@ class TestStorm:
         kept = Path(told["kept"]) / "1"
         assert {"outlast.db", "keys.db", "plain.db"} <= set(os.listdir(kept))
         assert list(kept.glob("leases-*"))
+
+
+class TestFullDisks:
+    """Where they can be played, and what is said where they cannot."""
+
+    def names(self, made: World) -> list[str]:
+        fate: Any = SimpleNamespace(world=made)
+        return [one.name for one in MISFORTUNES if one.family == "disk" and one.fits(fate)]
+
+    async def test_a_file_may_not_grow(self, folder: Path) -> None:
+        async with world(None, folder, by_socket=False) as made:
+            assert self.names(made) == ["disk_full"]
+            assert misfortunes.not_played(made) == {}
+
+    async def test_a_server_of_our_own_has_small_disks(self, folder: Path) -> None:
+        if why := why_not():
+            pytest.skip(why)
+        async with world("embedded", folder, by_socket=False) as made:
+            assert isinstance(made.server, CrampedPostgres)
+            assert self.names(made) == ["disk_full", "log_full"]
+            assert misfortunes.not_played(made) == {}
+
+    async def test_a_machine_that_gives_none_is_told(
+        self, folder: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(world_module, "why_not", lambda: "not on this machine")
+        async with world("embedded", folder, by_socket=False) as made:
+            assert type(made.server) is EmbeddedPostgres
+            assert self.names(made) == []
+            not_played = misfortunes.not_played(made)
+        assert not_played == {"disk_full": "not on this machine", "log_full": "not on this machine"}
+        told = as_json(ASKED, [replace(PLAYED, not_played=not_played)])
+        assert told["not_played"] == not_played
+        assert "| no log_full | not played: not on this machine |" in markdown(told)
+
+    async def test_a_server_of_somebody_elses_is_left_alone(self, folder: Path, postgres_url: str) -> None:
+        async with world(postgres_url, folder, by_socket=False) as made:
+            assert self.names(made) == []
+            assert "is not the storm's own" in misfortunes.not_played(made)["disk_full"]
 
 
 class TestTable:

@@ -37,7 +37,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import ClassVar, Literal, Self
 
 __all__ = ["EmbeddedPostgres", "ServerError", "Shutdown"]
 
@@ -72,6 +72,8 @@ class EmbeddedPostgres:
     Raises:
         ServerError: The wheel is not installed, or the server did not accept connections within 60 seconds.
     """
+
+    _initdb: ClassVar[tuple[str, ...]] = ()
 
     def __init__(
         self,
@@ -115,7 +117,7 @@ class EmbeddedPostgres:
             self.stop()
             raise
 
-    def __enter__(self) -> EmbeddedPostgres:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -220,6 +222,7 @@ class EmbeddedPostgres:
             "--no-locale",
             "--no-sync",
             "--no-instructions",
+            *self._initdb,
             *(f"--set={name}={value}" for name, value in settings.items()),
         )
         password_file.unlink()
@@ -263,16 +266,31 @@ class EmbeddedPostgres:
 
     def _supervised(self) -> subprocess.Popen[bytes]:
         account = "-" if self._user is None else self._user.pw_name
-        server = [str(self._bin / "postgres"), "-D", str(self._data), "-p", str(self._port)]
+        server = [str(self._bin / "postgres"), "-D", str(self._home), "-p", str(self._port)]
+        supervisor = [sys.executable, "-I", "-S", __file__, str(self._folder), str(self._home), account]
         with (self._folder / "log").open("wb") as log:
             return subprocess.Popen(
-                [sys.executable, "-I", "-S", __file__, str(self._folder), str(self._data), account, *server],
+                self._supervising([*supervisor, *server]),
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=log,
                 cwd="/",
                 start_new_session=True,  # a Ctrl-C in the terminal is meant for us
             )
+
+    @property
+    def _home(self) -> Path:
+        """The folder that the server runs on."""
+        return self._data
+
+    @property
+    def _status_file(self) -> Path:
+        """Where the server writes its word on its state, as we find it."""
+        return self._home / "postmaster.pid"
+
+    def _supervising(self, supervisor: list[str]) -> list[str]:
+        """Answer the command that becomes the supervisor."""
+        return supervisor
 
     def _accepts(self) -> bool:
         """Wait until the server accepts connections (True), or has ended or used up its time (False)."""
@@ -288,7 +306,7 @@ class EmbeddedPostgres:
         """Answer the server's own word on its state, which is cheaper than connecting; nothing when it is
         down."""
         try:
-            words = (self._data / "postmaster.pid").read_text().split()
+            words = self._status_file.read_text().split()
         except FileNotFoundError:
             return ""
         return "" if not words or words[-1] == _KILLED else words[-1]
@@ -401,7 +419,9 @@ class _Supervisor:
         self._user = None if account == "-" else pwd.getpwnam(account)
         self._command = command
         self._server: subprocess.Popen[bytes] | None = None
+        self._changing = threading.Lock()
         self._again = 0
+        self._tireless = False
 
     def serve(self) -> None:
         for ours in (signal.SIGINT, signal.SIGHUP):
@@ -413,6 +433,8 @@ class _Supervisor:
                 self._up()
             elif command == b"stay\n":
                 self._again = 0
+            elif command == b"tireless\n":
+                self._tireless = True
             elif command.startswith(b"down "):
                 self._down(command.split()[1].decode())
             else:
@@ -442,15 +464,19 @@ class _Supervisor:
         code = server.wait()
         if server is not self._server:
             return
-        if self._again:  # what was killed has not given up its shared memory yet
-            self._again -= 1
+        # What was killed has not given up its shared memory yet; and whoever is tireless never gives up.
+        if self._again or self._tireless:
+            self._again = max(0, self._again - 1)
             time.sleep(0.1)
-            self._up()
+            with self._changing:
+                if server is self._server:
+                    self._up()
             return
         os._exit(code or 1)  # nobody asked for it: say so by ending
 
     def _down(self, how: str = "immediate") -> None:
-        server, self._server = self._server, None
+        with self._changing:
+            server, self._server = self._server, None
         if server is None:
             return
         if how == "kill":

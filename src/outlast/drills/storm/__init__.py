@@ -14,6 +14,9 @@ Rooms: ``world`` is what a campaign stands on, ``posts`` who works in it, ``load
 The judges: every checker over a dump at the end, with the logs of the ticket services and all that was
 acknowledged; and the histories of leases, of keys, of decisions and of streams, as clients were told them.
 
-Not covered: power that fails and disks that lie, since no database is killed together with its machine; a
-full disk under PostgreSQL, which needs a file system of its own.
+A full disk is one that is the store's own: an SQLite file that may not grow, or one of the two small file
+systems in memory of a PostgreSQL server, for its tables and for its log. Where a machine lets nobody have
+such, the report says that this was not played, and why; no disk that others use is ever filled.
+
+Not covered: power that fails and disks that lie, since no database is killed together with its machine.
 """

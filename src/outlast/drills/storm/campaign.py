@@ -21,7 +21,7 @@ from outlast.drills.storm.agents import Place, Theirs
 from outlast.drills.storm.asking import KEYS
 from outlast.drills.storm.judge import Verdict, judge
 from outlast.drills.storm.load import Load
-from outlast.drills.storm.misfortunes import MISFORTUNES, Family, Fate, Misfortune
+from outlast.drills.storm.misfortunes import MISFORTUNES, Family, Fate, Misfortune, not_played
 from outlast.drills.storm.posts import Posts
 from outlast.drills.storm.worker import HISTORY, Timers, timers
 from outlast.drills.storm.world import World, prepare, world
@@ -59,7 +59,8 @@ class Plan:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
     """What a campaign was. happened: how often each misfortune. storm_s, calm_s: how long the storm was, and
-    how long it took until all was at rest after it."""
+    how long it took until all was at rest after it. not_played: misfortunes that could not be played, and
+    why."""
 
     plan: Plan
     store: str
@@ -67,6 +68,7 @@ class Played:
     storm_s: float
     calm_s: float
     verdict: Verdict
+    not_played: Mapping[str, str] = field(default_factory=dict)
 
 
 async def play(plan: Plan, folder: Path, tell: Callable[[str, float], None]) -> Played:
@@ -161,6 +163,7 @@ class _Storm:
             storm_s=ended - began,
             calm_s=calm_s,
             verdict=verdict,
+            not_played={name: why for name, why in not_played(self._world).items() if self._asked(name)},
         )
 
     async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
@@ -195,18 +198,17 @@ class _Storm:
 
     def _draw(self) -> Misfortune | None:
         fate = self._fate()
-        fitting = [
-            one
-            for one in MISFORTUNES
-            if (not self._plan.only or any(fnmatchcase(one.name, each) for each in self._plan.only))
-            and one.fits(fate)
-        ]
+        fitting = [one for one in MISFORTUNES if self._asked(one.name) and one.fits(fate)]
         # What is wanted by number comes more often, until there is enough of it.
         weights = [
             one.weight * (3.0 if self._plan.wanted.get(one.family, 0) > self._count(one.family) else 1.0)
             for one in fitting
         ]
         return self._chance.choices(fitting, weights)[0] if fitting else None
+
+    def _asked(self, name: str) -> bool:
+        """Whether a misfortune is to be played."""
+        return not self._plan.only or any(fnmatchcase(name, each) for each in self._plan.only)
 
     def _count(self, family: Family) -> int:
         return sum(self._happened[one.name] for one in MISFORTUNES if one.family == family)

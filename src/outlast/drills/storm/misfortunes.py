@@ -13,11 +13,13 @@ from typing import Final, Literal
 from outlast.drills.storm.agents import TIMEOUT_S
 from outlast.drills.storm.posts import Kind, Post, Posts
 from outlast.drills.storm.world import World
+from outlast.testing.cramped import CrampedPostgres
 from outlast.testing.proxy import Loss, Proxy
 from outlast.testing.recorder import Rule
 from outlast.testing.servers import EmbeddedPostgres, ServerError, Shutdown
+from outlast.testing.small_disks import Room
 
-__all__ = ["MISFORTUNES", "Family", "Fate", "Misfortune"]
+__all__ = ["MISFORTUNES", "Family", "Fate", "Misfortune", "not_played"]
 
 Family = Literal["kills", "pauses", "restarts", "network", "tickets", "disk", "upgrades", "promotions"]
 
@@ -105,7 +107,7 @@ async def _promote(fate: Fate) -> None:
     old = fate.world.server
     assert old is not None
     async with fate.world.tending:
-        new = await asyncio.to_thread(EmbeddedPostgres, follows=old)
+        new = await asyncio.to_thread(type(old), follows=old)
         fate.world.stack.push_async_callback(asyncio.to_thread, new.stop)
         await asyncio.to_thread(_demote, old)
         await asyncio.to_thread(new.promote)
@@ -143,10 +145,55 @@ def _can_promote(fate: Fate) -> bool:
     return _tended(fate) and not fate.world.before
 
 
+# -- disks ---------------------------------------------------------------------------------------------------
+
+
 async def _fill_disk(fate: Fate) -> None:
+    """Leave a store no room to grow for a while: a file may not, a server's tables cannot."""
+    if fate.world.server is not None:
+        await _fill(fate, "data")
+        return
     await fate.posts.tell("full")
     await asyncio.sleep(fate.chance.uniform(0.5, 1.5))
     await fate.posts.tell("room")
+
+
+async def _fill_log(fate: Fate) -> None:
+    """Leave a server's log no room: it stops by itself, and does not come back before there is some."""
+    await _fill(fate, "log")
+
+
+async def _fill(fate: Fate, room: Room) -> None:
+    server = fate.world.server
+    assert isinstance(server, CrampedPostgres)
+    async with fate.world.tending:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + fate.chance.uniform(0.5, 2.0)
+        try:
+            await asyncio.to_thread(server.fill, room)
+            if room == "log":
+                # What is left of its segment would last too long.
+                with contextlib.suppress(ServerError):
+                    await asyncio.to_thread(server.sql, "select pg_switch_wal()")
+            while (left := until - loop.time()) > 0:
+                await asyncio.sleep(min(left, 0.1))
+                await asyncio.to_thread(server.fill, room)
+        finally:
+            await asyncio.to_thread(server.empty)
+
+
+def _can_be_full(fate: Fate) -> bool:
+    return isinstance(fate.world.server, CrampedPostgres) and not fate.world.tending.locked()
+
+
+def not_played(world: World) -> dict[str, str]:
+    """Answer which misfortunes a world has not although its store would bear them, and why."""
+    return (
+        dict.fromkeys((_DISK_FULL, _LOG_FULL), world.full_is_not_played) if world.full_is_not_played else {}
+    )
+
+
+_DISK_FULL, _LOG_FULL = "disk_full", "log_full"
 
 
 # -- networks ------------------------------------------------------------------------------------------------
@@ -249,12 +296,13 @@ MISFORTUNES: Final[tuple[Misfortune, ...]] = (
     _restart("kill", "database_killed"),
     Misfortune(name="promotion", family="promotions", weight=1.5, fits=_can_promote, befall=_promote),
     Misfortune(
-        name="disk_full",
+        name=_DISK_FULL,
         family="disk",
         weight=0.8,
-        fits=lambda fate: fate.world.is_file and not fate.world.tending.locked(),
+        fits=lambda fate: fate.world.is_file or _can_be_full(fate),
         befall=_fill_disk,
     ),
+    Misfortune(name=_LOG_FULL, family="disk", weight=0.8, fits=_can_be_full, befall=_fill_log),
     Misfortune(
         name="rolling_upgrade", family="upgrades", weight=0.8, fits=_standing("worker", "api"), befall=_roll
     ),

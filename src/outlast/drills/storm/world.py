@@ -14,9 +14,11 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 
 from outlast.app import Outlast
 from outlast.drills.database import EMBEDDED, database
+from outlast.testing.cramped import CrampedPostgres
 from outlast.testing.proxy import Proxy
 from outlast.testing.recorder import Call, Recorder
 from outlast.testing.servers import EmbeddedPostgres
+from outlast.testing.small_disks import why_not
 
 __all__ = ["APIS", "World", "world"]
 
@@ -31,7 +33,8 @@ class World:
     url: of the store, for processes, through its relay where it has one. direct: the same without the relay.
     server: the PostgreSQL that is ours to do things to, with what was before it after a promotion; None
     elsewhere. store: the relay before it, None for a file. apis, tickets: the relays before API processes and
-    ticket services. tending: held by whoever does something to the server.
+    ticket services. tending: held by whoever does something to the server. full_is_not_played: why the
+    store's disk is never full; an empty text where it can be.
     """
 
     folder: Path
@@ -45,6 +48,7 @@ class World:
     apis: Sequence[Proxy]
     tickets: Sequence[Proxy]
     stack: contextlib.AsyncExitStack
+    full_is_not_played: str = ""
     before: list[EmbeddedPostgres] = field(default_factory=list)
     tending: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -82,14 +86,20 @@ async def world(postgres: str | None, folder: Path, *, by_socket: bool) -> Async
         keys = await stack.enter_async_context(Recorder(database=folder / "keys.db"))
         plain = await stack.enter_async_context(Recorder(database=folder / "plain.db"))
         await plain.configure(dedupe=False)
-        server = None
+        server, roomy = None, ""
         if postgres == EMBEDDED:
-            server = await asyncio.to_thread(EmbeddedPostgres)
+            roomy = await asyncio.to_thread(why_not)
+            server = await asyncio.to_thread(EmbeddedPostgres if roomy else CrampedPostgres)
             stack.push_async_callback(asyncio.to_thread, server.stop)
             direct, shown = server.create_database("storm"), "PostgreSQL, embedded"
         else:
             made = await stack.enter_async_context(database(postgres, folder))
             direct, shown = made.url, made.shown
+            roomy = (
+                ""
+                if postgres is None
+                else "others may be on the disk of a server that is not the storm's own"
+            )
         relay, url = None, direct
         parts = urlsplit(direct)
         if postgres is not None and parts.hostname is not None:
@@ -116,6 +126,7 @@ async def world(postgres: str | None, folder: Path, *, by_socket: bool) -> Async
                 await stack.enter_async_context(Proxy("127.0.0.1", each.port)) for each in (keys, plain)
             ],
             stack=stack,
+            full_is_not_played=roomy,
         )
 
 

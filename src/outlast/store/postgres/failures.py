@@ -34,9 +34,15 @@ _OURS = {"OLLAN": NoSuchLane, "OLSEQ": OutOfOrder}
 
 # 08 connection, 28 not let in, 3D no such database, 53 out of resources, 57 shut down or cancelled, 58
 # system, XX internal, 25006 read-only (a standby), 25P03 idle in transaction, 40 rolled back to break a
-# deadlock, 55P03 not within lock_timeout.
+# deadlock, 55000 a database that lets nobody in for now, 55P03 not within lock_timeout.
 _AWAY_CLASSES = ("08", "28", "3D", "53", "57", "58", "XX", "40")
-_AWAY_STATES = ("25006", "25P03", "55P03")
+_AWAY_STATES = ("25006", "25P03", "55000", "55P03")
+_USED_UP = {
+    "53100": "its disk is full: make room there, and what waits goes on by itself",
+    "53200": "its memory is used up: give it more, or let fewer processes work on it",
+    "53300": "its connections are used up: raise max_connections, or let fewer processes work on it",
+}
+"""What people can do about a server that has run out of something."""
 _SCHEMA_STATES = ("42P01", "42883", "3F000")
 # 22 data, 23 constraint, 54 limit, P0 raised by a guard.
 _REJECTED_CLASSES = ("22", "23", "54", "P0")
@@ -69,7 +75,8 @@ def translate(error: BaseException, where: str) -> Exception:
         if state in _OURS:
             return _OURS[state](text)
         if state[:2] in _AWAY_CLASSES or state in _AWAY_STATES:
-            return StoreUnavailable(f"PostgreSQL at {where}: {text}")
+            advice = f" ({_USED_UP[state]})" if state in _USED_UP else ""
+            return StoreUnavailable(f"PostgreSQL at {where}: {text}{advice}")
         if state in _SCHEMA_STATES:
             return SchemaOutdated(
                 f"the schema at {where} is not the one this code knows ({text}); run `outlast migrate`"

@@ -65,7 +65,7 @@ def translate(error: Exception, path: str) -> Exception:
         if isinstance(error, apsw.BusyError | apsw.LockedError):
             told = f"another process has held the write lock of {path} for over {BUSY_SECONDS:.0f} s"
         elif isinstance(error, apsw.FullError):
-            told = f"no room to write to {path}: {error}"
+            told = f"no room to write to {path} ({error}): make room there, and what waits goes on by itself"
         else:
             told = f"cannot use {path}: {error}"
         answer: Exception = StoreUnavailable(told)
