@@ -58,7 +58,10 @@ def look_for(defect: Defect, *, budget: int = BUDGET, seconds: float = 1e9, firs
             defect.apply(Patch(monkeypatch))
             while done < budget and time.perf_counter() - began < seconds and not violations:
                 seed, done = first + done, done + 1
-                violations = run_schedule(seed, **{**varied(seed), **defect.world}).violations
+                told = run_schedule(seed, **{**varied(seed), **defect.world}).violations
+                # What it has to be seen by comes first.
+                found = tuple(each for each in told if defect.seen in each)
+                violations = found and tuple(dict.fromkeys((*found, *told)))
         database._idle.clear()
         # What the product as it is shows as well is no merit of whoever looks for the fault.
         if not violations or not run_schedule(seed, **{**varied(seed), **defect.world}).violations:
@@ -96,6 +99,7 @@ _SAID = (
     ("lease that was lost", "the tool service: nothing is sent under a lost lease"),
     ("before it was forked", "the tool service: a fork does nothing again"),
     ("while a switch stands", "the store's other eyes: no intent while a switch stands"),
+    ("were taken back", "people: rules stand as they were told"),
     ("was let through", "the store's other eyes: no intent against policy and rules"),
     ("adopt", "the store's other eyes: a task is adopted as it was seen"),
     ("its code asked for", "the journal: no answer is for another question"),
