@@ -17,6 +17,7 @@ NOT_CAUGHT = {
     " broken above",
     "remember the highest outbox number": "SQLite has one writer, so that numbers are committed in their"
     " order: that fault needs PostgreSQL",
-    "look before the lock is taken": "SQLite has one writer: that fault needs PostgreSQL",
+    "look before the lock is taken": "SQLite has one writer: that fault needs PostgreSQL, where the explorer"
+    " has it in many functions (tests/explorer/faults.py) and finds each",
 }
 """Faults that cannot be put into this world, and why."""

@@ -39,8 +39,7 @@ class Defect:
     world's own mixture are narrowed to, where it shows in a corner only.
 
     seen: a part of what a judge has to say of it; what other judges say does not count then. quick: whether
-    it falls within a few schedules, so that every run of the tests can show it. reason: why the simulation
-    does not find it, for those that are listed as not caught.
+    it falls within a few schedules, so that every run of the tests can show it.
     """
 
     name: str
@@ -49,7 +48,6 @@ class Defect:
     world: dict[str, Any] = field(default_factory=dict)
     seen: str = ""
     quick: bool = False
-    reason: str = ""
 
 
 DEFECTS: dict[str, Defect] = {}
@@ -57,16 +55,14 @@ DEFECTS: dict[str, Defect] = {}
 
 
 def defect(
-    says: str, *, seen: str = "", quick: bool = False, reason: str = "", **world: Any
+    says: str, *, seen: str = "", quick: bool = False, **world: Any
 ) -> Callable[[Callable[[Patch], None]], Callable[[Patch], None]]:
     """Register a fault under its function's name."""
 
     def register(apply: Callable[[Patch], None]) -> Callable[[Patch], None]:
         name = apply.__name__
         assert name not in DEFECTS, name
-        DEFECTS[name] = Defect(
-            name=name, says=says, apply=apply, world=world, seen=seen, quick=quick, reason=reason
-        )
+        DEFECTS[name] = Defect(name=name, says=says, apply=apply, world=world, seen=seen, quick=quick)
         return apply
 
     return register

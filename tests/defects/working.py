@@ -154,7 +154,9 @@ def facts_before_inbox(patch: Patch) -> None:
 
 @defect(
     "news that came in between is cleared with what was heard",
-    reason="it costs time and no promise: a suspension compares facts, and the task is claimed again",
+    quick=True,
+    agents=("attentive",),
+    faults=Faults(hints=0.2),
 )
 def news_cleared_unseen(patch: Patch) -> None:
     patch.sql("clear_news", "news between 1 and :facts", "news >= 1 and :facts >= 0")
@@ -305,10 +307,7 @@ def unknown_sent_again(patch: Patch) -> None:
     patch.set(settling, "settle", again)
 
 
-@defect(
-    "answers that come too late are thrown away",
-    reason="evidence that is missing costs a question to the other side, and no promise",
-)
+@defect("answers that come too late are thrown away", quick=True)
 def late_evidence_ignored(patch: Patch) -> None:
     patch.set(Worker, "keep_evidence", nothing)
 

@@ -1,4 +1,4 @@
-"""Code that changes under its version, in the world; ``tests.defects`` has what its judge does not let pass."""
+"""Code that changes under its version; what its judge does not let pass is in ``tests.defects``."""
 
 from __future__ import annotations
 

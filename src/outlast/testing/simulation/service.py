@@ -85,6 +85,8 @@ class TicketService:
         """Told of every request that may change something, at the moment when it leaves."""
         self.on_beginning: Callable[[ToolCall], None] = lambda _: None
         """Told of the same a moment earlier, when its sender has looked at its lease for the last time."""
+        self.on_answer: Callable[[ToolCall], None] = lambda _: None
+        """Told of every request that has made something, when its sender learns of it."""
         self._tickets: dict[str, dict[str, Any]] = {}
         self._made = 0
         self._digests: dict[str, str] = {}
@@ -109,6 +111,7 @@ class TicketService:
             raise NotSent("the service is not available")
         if status != 201:
             raise Rejected(f"the service answered {status}")
+        self.on_answer(call)
         ticket: dict[str, Any] = answer
         return ticket
 
