@@ -273,7 +273,7 @@ def settlements_not_counted(patch: Patch) -> None:
 # ── evidence ─────────────────────────────────────────────────────────────────────────────────────
 
 
-@defect("absence is believed before the effect would have to be visible", agents=("booker",))
+@defect("absence is believed before the effect would have to be visible", quick=True, agents=("booker",))
 def absence_believed_at_once(patch: Patch) -> None:
     of_absence = settle_rules._of_absence
 

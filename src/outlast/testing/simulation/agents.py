@@ -117,8 +117,11 @@ async def move_money(call: ToolCall, invoice: str, amount: int) -> dict[str, Any
 
 @APP.tool(effect="queryable", find=find_ticket, visible_within=VISIBLE_S, timeout=TOOL_TIMEOUT_S)
 async def book(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
-    """Make a ticket; the service can be asked and knows no keys."""
-    return await current_world().service.create(call, {"invoice": invoice, "amount": amount}, forgetful=True)
+    """Make a ticket; the service can be asked and knows no keys. Its client gives up before the call is cut,
+    so that it is known to send nothing any more while the request may still be under way."""
+    return await current_world().service.create(
+        call, {"invoice": invoice, "amount": amount}, forgetful=True, patience_s=TOOL_TIMEOUT_S - 1
+    )
 
 
 @APP.tool(
