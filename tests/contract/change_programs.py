@@ -104,18 +104,17 @@ class ChangeProgram(Program):
         requests = []
         for of in await self.heads("failed", "succeeded", "running"):
             keys = [row["key"] for row in operations if (row["tenant"], row["task"]) == (of.tenant, of.task)]
-            requests.append(
-                Fork(
-                    tenant=of.tenant,
-                    task=of.task,
-                    new=self.scene.submission().task,
-                    before=self.dice.choice([None, *keys, *keys, "op-none"]),
-                    by=self.dice.choice(PEOPLE),
-                    reason=f"reason-{self.scene.number()}",
-                    input=self.dice.choice([None, self.scene.text("input")]),
-                    version=self.dice.choice([None, "", "v1", "v2"]),
-                )
+            made = Fork(
+                tenant=of.tenant,
+                task=of.task,
+                new=self.scene.submission().task,
+                before=self.dice.choice([None, *keys, *keys, "op-none"]),
+                by=self.dice.choice(PEOPLE),
+                reason=f"reason-{self.scene.number()}",
+                input=self.dice.choice([None, self.scene.text("input")]),
+                version=self.dice.choice([None, "", "v1", "v2"]),
             )
+            requests.append(self.keyed(made))
         if self.forks and self.dice.random() < 0.3:
             requests.append(self.dice.choice(self.forks))
         self.forks += requests
@@ -123,6 +122,10 @@ class ChangeProgram(Program):
             f"fork {requests}", lambda store: store.fork(requests, now=self.scene.now)
         )
         self.seen.update(f"Forked {one.kind}" for one in answers)
+
+    def keyed(self, made: Fork) -> Fork:
+        """Give a fork a key of its caller's, where it is to have one."""
+        return made
 
     async def adopt(self) -> None:
         requests = []

@@ -25,6 +25,9 @@ POLICIES = ("policy-1", "policy-2")
 class PeopleProgram(Program):
     """A random program with every verb of people."""
 
+    doubted: tuple[str, ...] = ("running", "unknown")
+    """States of operations about which evidence comes late."""
+
     def __init__(self, seed: int, stores: tuple[Store, ...], now: int) -> None:
         super().__init__(seed, stores, now)
         # By dice of their own, so that switches change little of what else is done.
@@ -316,7 +319,7 @@ class PeopleProgram(Program):
                 says=self.dice.choice(["happened", "did_not_happen", "over"]),  # type: ignore[arg-type]
             )
             for row in await self.operations()
-            if row["state"] in ("running", "unknown") and self.dice.random() < 0.5
+            if row["state"] in self.doubted and self.dice.random() < 0.5
         ]
         await self.on_both(f"contradict {pieces}", lambda store: store.note(pieces, now=self.scene.now))
 

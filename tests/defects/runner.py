@@ -58,7 +58,10 @@ def look_for(defect: Defect, *, budget: int = BUDGET, seconds: float = 1e9, firs
             defect.apply(Patch(monkeypatch))
             while done < budget and time.perf_counter() - began < seconds and not violations:
                 seed, done = first + done, done + 1
-                violations = run_schedule(seed, **{**varied(seed), **defect.world}).violations
+                told = run_schedule(seed, **{**varied(seed), **defect.world}).violations
+                # What it has to be seen by comes first.
+                found = tuple(each for each in told if defect.seen in each)
+                violations = found and tuple(dict.fromkeys((*found, *told)))
         database._idle.clear()
         # What the product as it is shows as well is no merit of whoever looks for the fault.
         if not violations or not run_schedule(seed, **{**varied(seed), **defect.world}).violations:
@@ -72,7 +75,7 @@ def look_for(defect: Defect, *, budget: int = BUDGET, seconds: float = 1e9, firs
         seconds=round(time.perf_counter() - began, 1),
         seed=seed if violations else None,
         by=tuple(dict.fromkeys(judge_of(each) for each in violations))[:4],
-        reason="" if violations else defect.reason or "not found within its budget",
+        reason="" if violations else "not found within its budget",
     )
 
 
@@ -81,6 +84,8 @@ _SAID = (
     ("left before its intent", "the tool service: intent before call"),
     ("its intent is not that", "the tool service: the intent of this very attempt"),
     ("it was answered otherwise", "the store's other eyes: a batch is applied once"),
+    ("and nobody knows", "the ledger: no answer is lost that a living worker has"),
+    ("while the task waited", "agents: signals are heard in time"),
     ("in calm weather", "the ledger: no outcome is lost where nothing went wrong"),
     ("under epoch", "the store's other eyes: only the current epoch writes"),
     ("as it was in turn", "the store's other eyes: what is settled is what was seen"),
@@ -96,6 +101,7 @@ _SAID = (
     ("lease that was lost", "the tool service: nothing is sent under a lost lease"),
     ("before it was forked", "the tool service: a fork does nothing again"),
     ("while a switch stands", "the store's other eyes: no intent while a switch stands"),
+    ("were taken back", "people: rules stand as they were told"),
     ("was let through", "the store's other eyes: no intent against policy and rules"),
     ("adopt", "the store's other eyes: a task is adopted as it was seen"),
     ("its code asked for", "the journal: no answer is for another question"),
@@ -137,7 +143,7 @@ def main(arguments: list[str] | None = None) -> int:
             _keep(found, asked.budget, asked.seconds)
     caught = sum(one.caught for one in found)
     print(json.dumps({"caught": caught, "of": len(found)}))
-    return 0 if caught == len([one for one in found if not DEFECTS[one.name].reason]) else 1
+    return 0 if caught == len(found) else 1
 
 
 def _keep(found: list[Found], budget: int, seconds: float) -> None:

@@ -13,7 +13,7 @@ QUICK = sorted(name for name, one in DEFECTS.items() if one.quick)
 
 @pytest.mark.parametrize("name", QUICK)
 def test_a_deliberate_fault_is_found(name: str) -> None:
-    found = runner.look_for(DEFECTS[name], budget=200)
+    found = runner.look_for(DEFECTS[name], budget=300)
     assert found.caught, found
 
 

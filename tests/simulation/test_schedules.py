@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import hashlib
 import json
@@ -13,13 +12,10 @@ import time
 import warnings
 
 import pytest
+from tests.defects.catalogue import DEFECTS, Patch
 
 from outlast.core.transitions import MACHINES
 from outlast.engine import effects, settling
-from outlast.store.entries import TaskWrites
-from outlast.store.sqlite import flush, sweep
-from outlast.store.sqlite.heads import Head
-from outlast.store.sqlite.transaction import Transaction
 from outlast.testing.simulation import Faults, run_schedule, varied
 from outlast.testing.simulation.__main__ import main
 from outlast.testing.simulation.agents import AGENTS
@@ -118,6 +114,10 @@ def test_what_was_found_once_is_not_found_again(seed: int, workers: int, tasks: 
 # ── the judge can tell ───────────────────────────────────────────────────────────────────────────
 
 
+def _break(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    DEFECTS[name].apply(Patch(monkeypatch))
+
+
 def _first_broken(schedules: int, faults: Faults) -> str:
     for seed in range(schedules):
         report = run_schedule(seed, faults=faults)
@@ -129,15 +129,7 @@ def _first_broken(schedules: int, faults: Faults) -> str:
 
 
 def test_a_call_before_its_intent_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = effects.Run.commit
-
-    async def late(run: effects.Run, entry: object) -> str | None:
-        if isinstance(entry, effects.CommitIntent):
-            run.append(entry)
-            return None
-        return await commit(run, entry)
-
-    monkeypatch.setattr(effects.Run, "commit", late)
+    _break(monkeypatch, "barrier_forgotten")
     assert "left before its intent" in _first_broken(20, Faults.calm())
 
 
@@ -159,27 +151,17 @@ def test_a_resend_under_another_key_is_seen(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_store_without_a_fence_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    write = flush._write_task
-
-    def unfenced(tx: Transaction, writes: TaskWrites, at: int) -> object:
-        head = Head.read(tx, writes.tenant, writes.task, at)
-        assert head is not None
-        return write(tx, dataclasses.replace(writes, epoch=head.epoch), at)
-
-    monkeypatch.setattr(flush, "_write_task", unfenced)
+    _break(monkeypatch, "epoch_not_compared")
     assert "under epoch" in _first_broken(500, Faults(freezes=1))
 
 
 def test_an_answer_that_is_guessed_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def guess(*_: object, **__: object) -> settling.Succeeded:
-        return settling.Succeeded(result={"ticket": "R-1"})
-
-    monkeypatch.setattr(settling, "settle", guess)
+    _break(monkeypatch, "outcome_guessed")
     assert _first_broken(500, Faults.one_crash())
 
 
 def test_a_wake_up_that_is_lost_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sweep, "_wake", lambda *_: [])
+    _break(monkeypatch, "timers_wake_nobody")
     assert "did not come to rest" in _first_broken(1, Faults.calm())
 
 
@@ -197,7 +179,7 @@ def test_the_command_counts(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_command_names_what_broke(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sweep, "_wake", lambda *_: [])
+    _break(monkeypatch, "timers_wake_nobody")
     assert main(["--schedules", "1", "--seed", "5", "--workers", "2", "--trace"]) == 1
     told = capsys.readouterr()
     assert "--schedules 1 --seed 5 " in told.err

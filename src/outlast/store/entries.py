@@ -217,7 +217,8 @@ class RecordOutcome:
     stays held. settled_by: who settled it, where this came by evidence; such an outcome is counted
     (SettledCounts). sender_gone: with ``unknown``, that whoever made the attempt is known to be unable to
     send any more. wait: (provider, microseconds) that a provider asked everybody to wait; the longer of that
-    and what stands is kept. usage: JSON text of what the attempts have spent so far, or None.
+    and what stands is kept. It holds every intent from the next batch on; whether it holds one in its own
+    batch is left open. usage: JSON text of what the attempts have spent so far, or None.
     """
 
     key: str

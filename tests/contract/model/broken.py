@@ -1,20 +1,27 @@
-"""Deliberate faults of SQLite that change what verbs answer or keep, and what is done to find them."""
+"""Deliberate faults that change what verbs answer or keep, and what is done to find them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tests.contract.model.machine import WEIGHTS
 from tests.defects.catalogue import DEFECTS, Patch
 
+from outlast.store.sqlite import changing, gate
+
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A fault. weights: what is done, and how often; narrow, where a fault shows in a corner only."""
+    """A fault. apply: how it is put into SQLite. weights: what is done, and how often; narrow, where a fault
+    shows in a corner only. function, old, new: the same fault in a function of PostgreSQL."""
 
     apply: Callable[[Patch], None]
     weights: dict[str, int] = field(default_factory=lambda: WEIGHTS)
+    function: str = ""
+    old: str = ""
+    new: str = ""
 
 
 def _nobody_is_held(patch: Patch) -> None:
@@ -39,6 +46,45 @@ def _parked_hold_nothing(patch: Patch) -> None:
     patch.sql("take_messages", "and earlier.parked is not null", "and 0")
 
 
+def _taken_over_under_its_own_key(patch: Patch) -> None:
+    patch.sql(
+        "adopt_issued",
+        "first_intent_at, deadline_at, idempotency_key\nfrom",
+        "first_intent_at, deadline_at, null\nfrom",
+    )
+
+
+def _nobody_waits(patch: Patch) -> None:
+    patch.set(gate, "any_waits", lambda *_: False)
+
+
+def _the_last_wait_stands(patch: Patch) -> None:
+    patch.sql("keep_wait", "max(until_at, excluded.until_at)", "excluded.until_at")
+
+
+def _waits_stay(patch: Patch) -> None:
+    patch.sql("drop_waits", "until_at <= :now", "until_at <= :now and 0")
+
+
+def _losers_are_copied(patch: Patch) -> None:
+    patch.sql("fork_operations", "and not lost", "")
+
+
+def _whatever_was_said(patch: Patch) -> None:
+    accept = changing._accept_one
+
+    def blind(tx: Any, one: Any, at: int) -> Any:
+        head = changing.Head.read(tx, one.tenant, one.task, at)
+        last = head and tx.row("last_acceptance", (one.tenant, one.task, head.round))
+        return accept(tx, replace(one, seen=last[0] if last else 0), at)
+
+    patch.set(changing, "_accept_one", blind)
+
+
+_FORKING = {"submit": 2, "claim": 4, "flush": 14, "fork": 5, "wait": 1, "retry": 2}
+_WAITING = {"submit": 2, "claim": 4, "flush": 14, "wait": 1, "sweep": 1}
+_JUDGING = {"submit": 2, "claim": 4, "flush": 10, "accept": 5}
+
 BROKEN = {
     **{
         name: Broken(DEFECTS[name].apply)
@@ -59,6 +105,37 @@ BROKEN = {
     "whom_a_switch_holds_is_forgotten": Broken(_nobody_is_held),
     "a_session_is_taken_from_one_that_runs": Broken(_sessions_are_taken),
     "what_is_next_moves_though_the_times_stand": Broken(_next_moves, {"schedule": 4, "fire": 1}),
+    "a_fork_goes_on_under_its_own_keys": Broken(
+        DEFECTS["fork_under_own_keys"].apply,
+        _FORKING,
+        function="fork",
+        old="coalesce(o.idempotency_key, case when o.attempt > 0 then o.task || ':' || o.key end), o.usage",
+        new="null, o.usage",
+    ),
+    "what_is_taken_over_goes_on_under_its_own_key": Broken(
+        _taken_over_under_its_own_key,
+        _FORKING,
+        function="take_over",
+        old="i.deadline_at, i.idempotency_key",
+        new="i.deadline_at, null",
+    ),
+    "nobody_waits_for_a_provider": Broken(
+        _nobody_waits,
+        _WAITING,
+        function="flush",
+        old="and w.until_at > v_now",
+        new="and w.until_at > v_now and false",
+    ),
+    "the_last_wait_stands_and_not_the_longest": Broken(_the_last_wait_stands, _WAITING),
+    "waits_that_are_over_stay": Broken(
+        _waits_stay, _WAITING, function="sweep", old="o.until_at <= v_now", new="o.until_at < 0"
+    ),
+    "a_fork_keeps_what_lost_its_race": Broken(
+        _losers_are_copied, _FORKING, function="fork", old="and not o.lost"
+    ),
+    "work_is_judged_whatever_was_said_since": Broken(
+        _whatever_was_said, _JUDGING, function="accept", old="v_number <> v_item.seen or "
+    ),
     "a_parked_message_holds_nothing_back": Broken(
         _parked_hold_nothing, {"submit": 2, "cancel": 3, "publish": 3}
     ),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tests.contract.model.kept import CALLS, FOREVER, Kept, Operation, Task
 
-from outlast.store.changing import Adopt, Adopted, Fork, Forked, Retried, Retry
+from outlast.store.changing import Acceptance, Accepted, Adopt, Adopted, Fork, Forked, Retried, Retry
 from outlast.store.records import TaskRef
 
 
@@ -28,21 +28,24 @@ class Changing(Kept):
         if any(undo.state in ("succeeded", "unknown") for undo in undos):
             return Retried(kind="undone", state=task.state, round=task.round)
         for key in one.reopen:
-            if key in task.operations and task.operations[key].state == "failed":
-                task.operations[key].state = "planned"
-                task.operations[key].settled_by = None
+            if key in task.operations:
+                task.operations[key].reopen()
         task.round += 1
         task.deadline_at = None if one.deadline_us is None else now + one.deadline_us
         self._queue(task, "task.retried")
         return Retried(kind="retried", state="queued", round=task.round)
 
-    def fork(self, requests: Sequence[Fork]) -> list[Forked]:
+    def fork(self, requests: Sequence[Fork], now: int) -> list[Forked]:
         """Make tasks from prefixes of journals in which everything has ended."""
-        return [self._fork(one) for one in requests]
+        return [self._fork(one, now) for one in requests]
 
-    def _fork(self, one: Fork) -> Forked:
+    def _fork(self, one: Fork, now: int) -> Forked:
         if (one.tenant, one.new) in self.tasks:
             return Forked(kind="forked")
+        holder = self.keys.get((one.tenant, one.key)) if one.key is not None else None
+        if holder is not None:
+            same = self.tasks[holder].record.request_digest == one.digest
+            return Forked(kind="replayed" if same else "conflict", task=holder[1])
         task = self.tasks.get((one.tenant, one.task))
         if task is None:
             return Forked(kind="not_found")
@@ -62,21 +65,37 @@ class Changing(Kept):
             return Forked(kind="unsettled", keys=tuple(unsettled))
         # What was sent behind it, but for what was undone; and what it has not taken over itself.
         issued = {
-            key: replace(operation)
+            key: replace(operation, sent=operation.sent or f"{one.task}:{key}")
             for key, operation in task.operations.items()
-            if key not in prefix
+            if operation.position >= before
             and operation.kind in CALLS
             and operation.attempt > 0
             and self._undo(task, key) != "succeeded"
         }
         issued |= {key: replace(one) for key, one in task.issued.items() if key not in task.operations}
         self.tasks[one.tenant, one.new] = Task(
-            record=replace(task.record, task=one.new, key=None, parent=None),
+            record=replace(
+                task.record,
+                task=one.new,
+                key=one.key,
+                parent=None,
+                request_digest=one.digest or f"fork:{one.task}",
+            ),
+            deadline_at=None if one.deadline_us is None else now + one.deadline_us,
             version=task.version if one.version is None else one.version,
             events=["task.submitted"],
-            operations={key: replace(operation) for key, operation in prefix.items()},
+            operations={
+                key: replace(
+                    operation, sent=operation.sent or (f"{one.task}:{key}" if operation.attempt else None)
+                )
+                for key, operation in prefix.items()
+                # Which branch is first is on record behind what lost its race, and may be another.
+                if one.before is None or not operation.lost
+            },
             issued=issued,
         )
+        if one.key is not None:
+            self.keys[one.tenant, one.key] = (one.tenant, one.new)
         self._announce((one.tenant, one.new), self.tasks[one.tenant, one.new])
         return Forked(kind="forked")
 
@@ -123,3 +142,19 @@ class Changing(Kept):
         task.wake_at = None
         self._queue(task, "task.woken")
         return True
+
+    def accept(self, verdicts: Sequence[Acceptance]) -> list[Accepted]:
+        """Judge work that has succeeded, by compare-and-set on the words that were seen."""
+        return [self._accept(one) for one in verdicts]
+
+    def _accept(self, one: Acceptance) -> Accepted:
+        task = self.tasks.get((one.tenant, one.task))
+        if task is None:
+            return Accepted(kind="not_found")
+        if task.state != "succeeded":
+            return Accepted(kind="not_ended", state=task.state)
+        said = [verdict for round_, verdict in task.verdicts if round_ == task.round]
+        if len(said) != one.seen or said[-1:] == [one.verdict]:
+            return Accepted(kind="conflict", number=len(said), state=task.state)
+        task.judge(one.verdict)
+        return Accepted(kind="recorded", number=len(said) + 1, state=task.state)

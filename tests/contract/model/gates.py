@@ -31,6 +31,9 @@ class Gates(Kept):
         if standing:
             self.held.add((standing[0], name))
             return "paused"
+        left = self.waits.get((name[0], entry.provider or ""), 0) - now
+        if left > 0:
+            return f"held {left}"
         tool = (task.record.tenant, entry.name)
         if entry.consent is None:
             changed = any((rule.tenant, rule.tool) == tool for rule in self.rules.values())
@@ -64,7 +67,7 @@ class Gates(Kept):
         task.operations[entry.key] = Operation(
             kind=entry.kind, position=position, state="running", attempt=attempt + 1, turn=turn + 1,
             deadline_at=min(now + entry.timeout_us, task.deadline_at or FOREVER),
-            due_at=there.due_at if there else None,
+            due_at=there.due_at if there else None, sent=there.sent if there else None,
         )  # fmt: skip
         return None
 

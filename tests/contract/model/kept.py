@@ -24,7 +24,8 @@ Name = tuple[str, str]
 @dataclass
 class Operation:
     """One durable thing. open: it is in the reconciliation queue; resend: to be sent again; gone: its outcome
-    said that whoever sent it cannot send any more."""
+    said that whoever sent it cannot send any more. lost: it ended since another branch was first. sent: the
+    key of another task's that it goes on under."""
 
     kind: str
     position: int
@@ -37,6 +38,13 @@ class Operation:
     open: bool = False
     resend: bool = False
     gone: bool = False
+    lost: bool = False
+    sent: str | None = None
+
+    def reopen(self) -> None:
+        """Have a failed one made again."""
+        if self.state == "failed":
+            self.state, self.settled_by, self.lost = "planned", None, False
 
     @property
     def fresh(self) -> bool:
@@ -107,6 +115,8 @@ class Task:
     issued: dict[str, Operation] = field(default_factory=dict)
     attempts: list[tuple[int, str]] = field(default_factory=list)
     lease: Lease | None = None
+    # What was said of the work of each round, the last word last.
+    verdicts: list[tuple[int, str]] = field(default_factory=list)
     # Attempts at operations, by key and number, that said to send nothing any more.
     over: set[tuple[str, int]] = field(default_factory=set)
 
@@ -123,6 +133,11 @@ class Task:
     def say(self, kind: str) -> None:
         """Append an event."""
         self.events.append(kind)
+
+    def judge(self, verdict: str) -> None:
+        """Keep a word on the work of this round."""
+        self.verdicts.append((self.round, verdict))
+        self.say(f"task.{verdict}")
 
 
 @dataclass
@@ -147,6 +162,8 @@ class Kept:
         # The version of each tool's list of rules, out of one row of numbers.
         self.versions: dict[Name, int] = {}
         self.business = Keys()
+        # Until when a provider asked everybody of a tenant to wait.
+        self.waits: dict[Name, int] = {}
         # Why and by whom, by tenant and scope; and whom each switch has held back.
         self.switches: dict[Name, tuple[str, str]] = {}
         self.held: set[tuple[Name, Name]] = set()
@@ -219,6 +236,7 @@ class Kept:
         """Answer what there is, in the shape of ``seen_in``."""
         found: dict[str, Any] = {
             "tasks": {}, "operations": {}, "questions": {}, "inbox": {}, "leases": {}, "issued": {},
+            "verdicts": {},
         }  # fmt: skip
         for name, task in self.tasks.items():
             found["tasks"][name] = (
@@ -228,16 +246,18 @@ class Kept:
             for key, one in task.operations.items():
                 gone = one.open and (one.gone or (key, one.attempt) in task.over)
                 found["operations"][*name, key] = (
-                    one.state, one.attempt, one.turn, (one.resend, gone) if one.open else None,
+                    one.state, one.attempt, one.turn, one.lost, one.sent,
+                    (one.resend, gone) if one.open else None,
                 )  # fmt: skip
             for (key, number), question in task.questions.items():
                 found["questions"][*name, key, number] = (question.state, question.votes, question.spent)
             for key, one in task.issued.items():
-                found["issued"][*name, key] = (one.kind, one.state, one.attempt, one.turn)
+                found["issued"][*name, key] = (one.kind, one.state, one.attempt, one.turn, one.sent)
             for number, row in task.inbox.items():
                 found["inbox"][*name, number] = (row.kind, row.name, row.taken_by)
             if task.lease is not None:
                 found["leases"][name] = (task.lease.epoch, task.lease.session, task.lease.news)
+            found["verdicts"][name] = task.verdicts
         found["sessions"] = {name: one.lost for name, one in self.sessions.items()}
         found["schedules"] = {
             name: (row.revision, row.next_at, row.last_task, row.fired, row.skipped, self.taken.get(name, 0))
@@ -245,6 +265,7 @@ class Kept:
         }
         found["outbox"] = self.outbox
         found["switches"] = self.switches
+        found["waits"] = self.waits
         found["outside"] = self.outside
         found["held"] = {(*switch, *name): True for switch, name in self.held}
         found["keys"] = {name: (*one.of[1:], one.until) for name, one in self.business.rows.items()}
@@ -273,6 +294,8 @@ def seen_in(dump: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
             row["state"],
             row["attempt"],
             row["turn"],
+            bool(row["lost"]),
+            row["idempotency_key"],
             open_.get(of),
         )
     for row in dump["approvals"]:
@@ -301,9 +324,15 @@ def seen_in(dump: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         (row["tenant"], row["task"], row["number"]): (row["topic"], row["parked"]) for row in dump["outbox"]
     }
     found["issued"] = {
-        (row["tenant"], row["task"], row["key"]): (row["kind"], row["state"], row["attempt"], row["turn"])
+        (row["tenant"], row["task"], row["key"]): tuple(
+            row[part] for part in ("kind", "state", "attempt", "turn", "idempotency_key")
+        )
         for row in dump["issued"]
     }
+    found["verdicts"] = {name: [] for name in found["tasks"]}
+    for row in sorted(dump["acceptances"], key=lambda one: (one["round"], one["number"])):
+        found["verdicts"][row["tenant"], row["task"]].append((row["round"], row["verdict"]))
+    found["waits"] = {(row["tenant"], row["provider"]): row["until_at"] for row in dump["provider_waits"]}
     found["switches"] = {
         (row["tenant"], row["scope"]): (row["reason"], row["by_whom"]) for row in dump["pauses"]
     }

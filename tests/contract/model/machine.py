@@ -26,7 +26,7 @@ from outlast.store.contract import Store
 WEIGHTS = {
     "submit": 4, "spawn": 3, "claim": 7, "flush": 24, "settle": 4, "contradict": 1, "sweep": 3, "renew": 2,
     "retire": 1, "reconcile": 1, "wait": 3, "post": 4, "cancel": 3, "news": 2, "deliver": 4, "decide": 7,
-    "rule": 1, "retry": 3, "fork": 3, "adopt": 2, "wake": 2, "switch": 3, "happen": 3,
+    "rule": 1, "retry": 3, "fork": 3, "adopt": 2, "wake": 2, "accept": 3, "switch": 3, "happen": 3,
     "schedule": 2, "fire": 3, "publish": 2,
 }  # fmt: skip
 """What may be done, and how often."""
@@ -92,6 +92,16 @@ class Bench:
         file = new_store(f"sqlite:///{self._folder / str(self._files)}")
         await file.open()
         return memory, self._postgres, file
+
+    async def redefine(self, function: str, old: str, new: str) -> None:
+        """Change a function of PostgreSQL, for as long as its database lives; it has to say what is old."""
+        text = await self._connection.fetchval(
+            "select pg_get_functiondef(oid) from pg_proc"
+            " where pronamespace = 'outlast'::regnamespace and proname = $1",
+            function,
+        )
+        assert old in text, f"{function} does not say {old!r}"
+        await self._connection.execute(text.replace(old, new))
 
     def end(self) -> None:
         """Close everything."""

@@ -2,8 +2,7 @@
 
 It is written from the protocol's words and shares nothing with the stores but the records that cross the
 seam. There are no transactions and no rows: verbs come one after the other, and change what is kept here.
-What it leaves out it is never asked for: providers' waits, keys of
-forks, verdicts on work, budgets, and the words of events.
+What it leaves out it is never asked for: budgets, and the words of events.
 """
 
 from __future__ import annotations
@@ -155,6 +154,7 @@ class Model(Writing, Reaching, Changing, Scheduling, Publishing):
                 if task.state == "waiting":
                     self._queue(task, "task.woken")
                     found["woken"].append(TaskRef(tenant=tenant, task=of))
+        self.waits = {of: until for of, until in self.waits.items() if until > now}
         return Swept(
             sessions=tuple(ended),
             lost=tuple(found["lost"]),

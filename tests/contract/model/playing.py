@@ -10,12 +10,15 @@ from tests.contract.change_programs import ChangeProgram
 from tests.contract.model.model import Model
 from tests.contract.people_programs import PEOPLE, PeopleProgram
 
+from outlast.store.changing import Fork
 from outlast.store.contract import Store
 from outlast.store.entries import (
     BusinessKey,
     CommitIntent,
     EndAttempt,
     Entry,
+    RecordOperation,
+    RecordOutcome,
     TaskWrites,
 )
 from outlast.store.reconciling import EVERY_TENANT, Pause
@@ -25,10 +28,12 @@ from outlast.store.scheduling import Firing, ScheduleRow
 from outlast.testing.store_suite.scene import HOUR, SECOND
 
 TIMED = frozenset(
-    {"settle", "decide", "renew", "claim", "flush", "retry", "sweep"}
+    {"settle", "decide", "renew", "claim", "flush", "retry", "fork", "sweep"}
     | {"put_schedule", "set_schedule", "due_schedules", "fire_schedules"}
 )
 """Verbs of the model that look at the clock."""
+PROVIDERS = ("mailer", "payer")
+"""Who asks everybody to wait."""
 
 
 class Answers:
@@ -59,6 +64,8 @@ class Answers:
 class ModelledProgram(ChangeProgram, PeopleProgram):
     """What people and workers do, as far as the model knows it."""
 
+    doubted = ("running", "unknown", "succeeded", "failed")
+
     def __init__(self, stores: tuple[Store, ...], model: Model, now: int) -> None:
         super().__init__(0, stores, now)
         self.model = Answers(model, now)
@@ -76,12 +83,39 @@ class ModelledProgram(ChangeProgram, PeopleProgram):
         return answer
 
     def entry(self, claimed: Claimed, rows: list[Any]) -> Entry:
+        again = [row.key for row in rows if row.state == "planned" and row.attempt > 0]
+        if again and self.dice.random() < 0.1:
+            # Its race is over before it is made again.
+            return self.scene.step(self.dice.choice(again), kind="tool", state="failed", lost=True)
         made = super().entry(claimed, rows)
         if isinstance(made, CommitIntent) and made.consent is None and self.dice.random() < 0.2:
             made = replace(made, name="pay")
         if isinstance(made, CommitIntent) and self.dice.random() < 0.5:
+            made = replace(made, provider=self.dice.choice(PROVIDERS))
+        if isinstance(made, CommitIntent) and self.dice.random() < 0.5:
             return replace(made, business=self.business(), repeat=self.dice.random() < 0.2)
-        return replace(made, judged=None) if isinstance(made, EndAttempt) else made
+        return self.ended(claimed, made)
+
+    def ended(self, claimed: Claimed, made: Entry) -> Entry:
+        """Let something end as other programs never do: lost to another branch, or with a wait for all."""
+        dice = self.dice
+        if isinstance(made, RecordOperation) and made.state == "failed" and dice.random() < 0.5:
+            return replace(made, lost=True)
+        if isinstance(made, RecordOutcome) and dice.random() < 0.3:
+            seconds = dice.choice([5, 20, 60, 3600])
+            return replace(made, wait=(dice.choice(PROVIDERS), seconds * SECOND))
+        return made
+
+    def keyed(self, made: Fork) -> Fork:
+        """Let callers name forks as they name what they submit, so that keys meet."""
+        dice = self.dice
+        if dice.random() < 0.5:
+            return made
+        other = dice.choice([one for one in self.tasks if one.tenant == made.tenant] or [None])
+        key, digest = dice.choice(["fork-1", "fork-2"]), dice.choice(["digest-1", "digest-2"])
+        if other is not None and dice.random() < 0.3:
+            key, digest = other.key or key, dice.choice([digest, other.request_digest])
+        return replace(made, key=key, digest=digest, deadline_us=dice.choice([None, 2 * HOUR]))
 
     async def switch(self) -> None:
         """Throw one of a few switches, or take one back that may stand."""
@@ -138,8 +172,10 @@ class ModelledProgram(ChangeProgram, PeopleProgram):
         return made
 
     def arranged(self, writes: list[TaskWrites]) -> list[TaskWrites]:
-        """Have who asks for a business key write alone, and ask last: the contract leaves open whether an
-        intent sees what else its batch does to the key."""
+        """Have who asks for a business key write alone, and ask last, and nobody heed waits in a batch that
+        asks for one: the contract leaves open whether an intent sees what else its batch does to these."""
+        if any(getattr(entry, "wait", None) for one in writes for entry in one.entries):
+            writes = [replace(one, entries=tuple(map(heedless, one.entries))) for one in writes]
         keyed = [
             one
             for one in writes
@@ -162,6 +198,11 @@ class ModelledProgram(ChangeProgram, PeopleProgram):
         )
         value = self.dice.choice(["invoice-1", "invoice-2"])
         return BusinessKey(tool="pay", value=value, mode=mode, window_us=window_us)  # type: ignore[arg-type]
+
+
+def heedless(entry: Entry) -> Entry:
+    """Have an intent heed no provider's waits."""
+    return replace(entry, provider=None) if isinstance(entry, CommitIntent) else entry
 
 
 def named(messages: list[Message]) -> list[tuple[str, str, int, str]]:

@@ -65,7 +65,7 @@ class Reaching(Kept):
                 )
             )
             if contradicts:
-                operation.state, operation.open = "unknown", True
+                operation.state, operation.open, operation.lost = "unknown", True, False
                 self.business.doubt((one.tenant, one.task, one.key))
                 if task.live:
                     task.say("operation.contradicted")

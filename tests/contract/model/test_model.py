@@ -28,6 +28,8 @@ SETTINGS = settings(
     report_multiple_bugs=False,
     suppress_health_check=list(HealthCheck),
 )
+LOOKING = settings(SETTINGS, max_examples=200)
+"""It ends with the first program that shows a fault."""
 
 
 @pytest.fixture
@@ -56,10 +58,16 @@ def test_the_model_sees_what_is_broken(monkeypatch: pytest.MonkeyPatch, name: st
     bench = Bench()
     broken = BROKEN[name]
     broken.apply(Patch(monkeypatch))
-    # It ends with the first program that shows the fault.
-    looking = settings(SETTINGS, max_examples=200)
     try:
         with pytest.raises(AssertionError, match="is not what the model says"):
-            run_state_machine_as_test(machine_on(bench, broken.weights), settings=looking)
+            run_state_machine_as_test(machine_on(bench, broken.weights), settings=LOOKING)
     finally:
         bench.end()
+
+
+@pytest.mark.parametrize("name", [name for name, broken in BROKEN.items() if broken.function])
+def test_what_is_broken_in_postgres_is_seen(bench: Bench, name: str) -> None:
+    broken = BROKEN[name]
+    bench.run(bench.redefine(broken.function, broken.old, broken.new))
+    with pytest.raises(AssertionError, match=r"\bis not\b"):
+        run_state_machine_as_test(machine_on(bench, broken.weights), settings=LOOKING)

@@ -63,7 +63,7 @@ class Writing(Gates):
                     return None
                 task.operations[entry.key] = Operation(
                     kind=issued.kind, position=entry.position, state="unknown", attempt=issued.attempt,
-                    turn=issued.turn + 1, deadline_at=issued.deadline_at, open=True,
+                    turn=issued.turn + 1, deadline_at=issued.deadline_at, open=True, sent=issued.sent,
                     gone=issued.state in ("succeeded", "failed"),
                 )  # fmt: skip
             case AttachSession():
@@ -104,7 +104,7 @@ class Writing(Gates):
         due_at = entry.due_at if entry.due_in_us is None else now + entry.due_in_us
         operation = there or Operation(kind=entry.kind, position=entry.position, state=entry.state)
         operation.kind, operation.state, operation.due_at = entry.kind, entry.state, due_at
-        operation.settled_by = None
+        operation.settled_by, operation.lost = None, entry.lost
         task.operations[entry.key] = operation
         if operation.state in ("succeeded", "failed"):
             # It ends without a call.
@@ -131,6 +131,9 @@ class Writing(Gates):
         if isinstance(entry, RecordOutcome):
             operation.settled_by = entry.settled_by
             operation.gone = operation.gone or entry.sender_gone
+            if entry.wait is not None:
+                of, until = (name[0], entry.wait[0]), now + entry.wait[1]
+                self.waits[of] = max(self.waits.get(of, 0), until)
         operation.gone = operation.gone and operation.open
         return True
 
@@ -165,12 +168,13 @@ class Writing(Gates):
             end = state = "cancelled"
         else:
             for key in entry.reopen:
-                if key in task.operations and task.operations[key].state == "failed":
-                    task.operations[key].state = "planned"
-                    task.operations[key].settled_by = None
+                if key in task.operations:
+                    task.operations[key].reopen()
         for event in entry.events:
             task.say(event.kind)
         self._take_away(name, task, end)
+        if entry.judged is not None and state == "succeeded":
+            task.judge(entry.judged[0])
         if state in FINAL:
             # Its own worker ends it: there is nobody to fence off.
             task.epoch -= 1

@@ -3,9 +3,9 @@
 ``refund`` is the plain one: a step, one keyed tool call with ``find``, a sleep that suspends. ``fan`` does
 three side by side under three effect classes, ``transfer`` moves what only a person can settle, ``flaky``
 fails and is run again, ``hurried`` has a deadline that may well pass. ``patient`` waits for signals,
-``asker`` for people, ``family`` for children; ``racer`` takes what comes first, and ``undone`` takes back
-what it did. ``booker`` asks a service that knows no keys, ``exclusive`` waits for others with its business
-key. Each answers the tickets that it made.
+``attentive`` does so while something else goes on, ``asker`` waits for people, ``family`` for children;
+``racer`` takes what comes first, and ``undone`` takes back what it did. ``booker`` asks a service that knows
+no keys, ``exclusive`` waits for others with its business key. Each answers the tickets that it made.
 """
 
 from __future__ import annotations
@@ -37,11 +37,13 @@ __all__ = [
 TOOL_TIMEOUT_S = 5
 VISIBLE_S = 16
 """After what time an effect shows at the latest; requests are late by less."""
+STEP_S = 6
+"""How long the one step takes that takes any time."""
 APP = Outlast("simulation")
 """One registry for every world; bodies find their world by the context that they run in."""
 AGENTS = (
     "refund", "fan", "transfer", "flaky", "hurried", "patient", "asker", "family", "racer", "undone",
-    "booker", "exclusive",
+    "booker", "exclusive", "attentive",
 )  # fmt: skip
 MAY_FAIL = frozenset({"hurried", "undone"})
 """Agents whose tasks may fail although nothing is wrong."""
@@ -52,7 +54,7 @@ MAY_DO_AGAIN = frozenset({"family", "undone"})
 MUST_BE_ASKED = frozenset({"pay"})
 """Tools about which policy always asks."""
 SIGNAL = "news"
-LISTENERS = frozenset({"patient", "racer"})
+LISTENERS = frozenset({"patient", "racer", "attentive"})
 """Agents that wait for signals of that name."""
 
 
@@ -115,8 +117,11 @@ async def move_money(call: ToolCall, invoice: str, amount: int) -> dict[str, Any
 
 @APP.tool(effect="queryable", find=find_ticket, visible_within=VISIBLE_S, timeout=TOOL_TIMEOUT_S)
 async def book(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
-    """Make a ticket; the service can be asked and knows no keys."""
-    return await current_world().service.create(call, {"invoice": invoice, "amount": amount}, forgetful=True)
+    """Make a ticket; the service can be asked and knows no keys. Its client gives up before the call is cut,
+    so that it is known to send nothing any more while the request may still be under way."""
+    return await current_world().service.create(
+        call, {"invoice": invoice, "amount": amount}, forgetful=True, patience_s=TOOL_TIMEOUT_S - 1
+    )
 
 
 @APP.tool(
@@ -247,10 +252,31 @@ async def patient(task: TaskContext, invoice: str, amount: int) -> dict[str, Any
 
 
 async def _hear(task: TaskContext, seconds: float) -> Any:
+    world = current_world()
+    world.on_waiting(task.id)
     try:
-        return await task.wait(SIGNAL, timeout=seconds)
+        heard = await task.wait(SIGNAL, timeout=seconds)
     except WaitTimeout:
         return None
+    world.on_heard(task.id, heard)
+    return heard
+
+
+async def take_time() -> None:
+    """Compute for a while, as what holds a task in its worker."""
+    await asyncio.sleep(STEP_S)
+
+
+@APP.agent(name="attentive")
+async def attentive(task: TaskContext, invoice: str, amount: int) -> dict[str, Any]:
+    """Hear signals while something else takes its time."""
+
+    async def listen() -> list[Any]:
+        return [await _hear(task, STEP_S) for _ in range(3)]
+
+    _, heard = await task.gather(task.step(take_time), listen())
+    ticket = await task.call(create_ticket, invoice=invoice, amount=amount)
+    return {"tickets": [ticket["ticket"]], "heard": [each for each in heard if each is not None]}
 
 
 @APP.agent(name="asker")

@@ -211,6 +211,7 @@ class People:
                 # Whoever was not told whether it came may send it again.
                 try:
                     await app.signal(task, SIGNAL, sent, key=f"signal-{sent}")
+                    self.world.acknowledged.setdefault((task, sent), self.world.loop.time())
                 except (TaskEnded, StoreUnavailable) as error:
                     self.world.note(f"signal {sent} was refused: {error.code}")
                 except OutlastError as error:

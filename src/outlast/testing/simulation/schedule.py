@@ -40,6 +40,7 @@ from outlast.testing.simulation.agents import (
     MUST_BE_ASKED,
 )
 from outlast.testing.simulation.coverage import Move, moves_of
+from outlast.testing.simulation.heeding import Heeding
 from outlast.testing.simulation.ingredients import ingredients_of, mixed
 from outlast.testing.simulation.loop import Node, Order, Stuck
 from outlast.testing.simulation.people import POLL_S, People
@@ -180,6 +181,7 @@ class _Schedule:
         self.ended_at = 0
         self.people = People(self.world, self.world.random("people"), faults, agents)
         self.ingredients = ingredients_of(self.world, faults, self.people)
+        self.heeding = Heeding(self.world, faults)
         self.violations = self.world.violations
         self.misfortunes: list[str] = []
         self.serving: dict[str, tuple[Member, Worker, asyncio.Task[None]]] = {}
@@ -457,6 +459,8 @@ class _Schedule:
         self._judge_repeats(dump)
         for each in self.ingredients:
             self.violations += each.judge(dump)
+        living = {member.node for member, _, _ in self.serving.values() if not member.node.dead}
+        self.violations += self.heeding.judge(dump, living)
         heads = {row["id"]: row for row in dump["tasks"]}
         results = {(row["task"], row["round"]): row for row in dump["results"]}
         for _, task in self.people.accepted:

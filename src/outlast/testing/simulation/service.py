@@ -89,6 +89,8 @@ class TicketService:
         """Told of every request that may change something, at the moment when it leaves."""
         self.on_beginning: Callable[[ToolCall], None] = lambda _: None
         """Told of the same a moment earlier, when its sender has looked at its lease for the last time."""
+        self.on_answer: Callable[[ToolCall], None] = lambda _: None
+        """Told of every request that has made something, when its sender learns of it."""
         self._tickets: dict[str, dict[str, Any]] = {}
         self._made = 0
         self._digests: dict[str, str] = {}
@@ -99,20 +101,28 @@ class TicketService:
     # -- the caller's side ----------------------------------------------------------------------------------
 
     async def create(
-        self, call: ToolCall, body: dict[str, Any], *, forgetful: bool = False
+        self,
+        call: ToolCall,
+        body: dict[str, Any],
+        *,
+        forgetful: bool = False,
+        patience_s: float | None = None,
     ) -> dict[str, Any]:
         """Make a ticket under the call's key. forgetful: another one for each request, since nobody compares
-        keys. Raises NotSent, Rejected, and what broken connections raise."""
+        keys. patience_s: after what time the client gives up by itself, None for never. Raises NotSent,
+        Rejected, TimeoutError, and what broken connections raise."""
         async with call.sending():
             self.on_beginning(call)
             # The gap between the last look at the lease and the bytes: a process can be frozen in it.
             await asyncio.sleep(self._site.weather.hop())
             self.on_departure(call)
-            status, answer = await self._exchange("ADD" if forgetful else "POST", call, body)
+            async with asyncio.timeout(patience_s):
+                status, answer = await self._exchange("ADD" if forgetful else "POST", call, body)
         if status == 503:
             raise NotSent("the service is not available")
         if status != 201:
             raise Rejected(f"the service answered {status}")
+        self.on_answer(call)
         ticket: dict[str, Any] = answer
         return ticket
 

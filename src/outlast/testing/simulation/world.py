@@ -72,6 +72,12 @@ class World:
         """Whether the node that runs has loaded other code under the same version."""
         self.policy_answers: Callable[[str, str], bool] = lambda task, operation: True
         """Whether policy can be asked about an operation of a task."""
+        self.acknowledged: dict[tuple[str, Any], float] = {}
+        """When people were first told that a signal is there, by its task and what was sent."""
+        self.on_waiting: Callable[[str], None] = lambda task: None
+        """Told when a task begins to wait for a signal."""
+        self.on_heard: Callable[[str, Any], None] = lambda task, sent: None
+        """Told when a task has heard one."""
         self._batches: dict[str, tuple[int, list[Flushed]]] = {}
         self._listeners: list[Member] = []
         self._enter(self.loop.root, "world")

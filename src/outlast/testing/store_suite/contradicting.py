@@ -39,6 +39,13 @@ class TestContradictions:
         await scene.store.settle([scene.settlement(claimed, key, by=by)], now=scene.now)
         await self.contradicts(scene, claimed, key, "did_not_happen")
 
+    async def test_that_one_happened_that_lost_its_race(self, scene: Scene) -> None:
+        claimed = await scene.running()
+        key = await scene.called(claimed, "planned")
+        lost = scene.step(key, kind="tool", state="failed", result=None, error=scene.text("e"), lost=True)
+        await scene.write(claimed, lost)
+        await self.contradicts(scene, claimed, key, "happened")
+
     async def contradicts(self, scene: Scene, claimed: Claimed, key: str, says: str) -> None:
         """Demand that the operation is unknown again, with its record, its event and its place."""
         was, task = await scene.operation(claimed, key), await scene.task(claimed)

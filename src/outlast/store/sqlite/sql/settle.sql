@@ -24,7 +24,7 @@ where tenant = :tenant and task = :task and key = :key;
 -- Open a settled operation again, since late evidence contradicts it; what was recorded stays to be seen.
 -- name: contradict_operation
 update operations
-set state = 'unknown', ended_at = null
+set state = 'unknown', ended_at = null, lost = 0
 where tenant = :tenant and task = :task and key = :key and state in ('succeeded', 'failed');
 
 -- Have an unknown operation looked at now, which was to be sent again.

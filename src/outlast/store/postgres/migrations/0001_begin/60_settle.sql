@@ -185,7 +185,7 @@ begin
             continue;
         end if;
         update outlast.operations o
-           set state = 'unknown', ended_at = null
+           set state = 'unknown', ended_at = null, lost = false
          where o.tenant = v_item.tenant and o.task = v_item.task and o.key = v_item.key and o.attempt = v_item.attempt
            and ((o.state = 'failed' and v_item.says = 'happened')
                 or (o.state = 'succeeded' and o.settled_by is not null and v_item.says = 'did_not_happen'));
