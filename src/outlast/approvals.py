@@ -27,11 +27,10 @@ from outlast.errors import (
     RuleNotFound,
 )
 from outlast.linking import APPROVER, EVERY_ROLE, EXPIRES, ApprovalLink, Holder, may_decide
+from outlast.posting import check_reason
 from outlast.store.approving import ApprovalFilter, ApprovalRow, ApprovalState, Decided, Decision, Rule
 from outlast.submitting import DEFAULT_TENANT
 from outlast.views import ApprovalView, RuleView, VoteView
-
-MAX_REASON = 2_000
 
 
 class App(Backing, Protocol):
@@ -112,7 +111,7 @@ class Approvals:
             verdict=_verdict(verdict),
             by=ids.person(by),
             fingerprint=_fingerprint(fingerprint),
-            reason=_reason(reason),
+            reason=check_reason(reason),
             roles=tuple(roles),
             via=via,
             arguments=None if edit is None else edit[0],
@@ -149,7 +148,7 @@ class Approvals:
             verdict="approve",
             by=ids.person(by),
             fingerprint=_fingerprint(fingerprint),
-            reason=_reason(reason),
+            reason=check_reason(reason),
             roles=tuple(roles),
             via=via,
             answer=values.encode(plain, what="the answer"),
@@ -336,9 +335,3 @@ def _fingerprint(fingerprint: str) -> str:
         return ids.check_key(fingerprint, "fingerprint")
     except InvalidKey as error:
         raise InvalidRequest(str(error), pointer="/fingerprint") from None
-
-
-def _reason(reason: str) -> str:
-    if len(reason) > MAX_REASON:
-        raise InvalidRequest(f"a reason has at most {MAX_REASON} characters", pointer="/reason")
-    return values.decode(values.encode(reason)) if reason else ""

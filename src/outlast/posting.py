@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from outlast import clock, tokens
@@ -23,10 +24,24 @@ from outlast.store.contract import Store
 from outlast.store.posting import Cancel, CancelReply, Posted, Signal
 
 MAX_REASON: Final = 2_000
+_NO_TEXT: Final = re.compile(r"[\x00\ud800-\udfff]")
+"""What JSON can carry and PostgreSQL's text cannot."""
 ANSWER: Final = "answer"
 """Key of a callback's only signal."""
 SIGNED: Final = "signed"
 """Stands in the token of a callback whose answer has to be signed."""
+
+
+def check_reason(reason: str) -> str:
+    """Accept why somebody did something, which may be nothing: at most ``MAX_REASON`` characters, none of
+    which a database cannot hold as text. Returns it unchanged. Raises InvalidRequest."""
+    if len(reason) > MAX_REASON:
+        raise InvalidRequest(f"a reason has at most {MAX_REASON} characters", pointer="/reason")
+    if (bad := _NO_TEXT.search(reason)) is not None:
+        raise InvalidRequest(
+            f"a reason has a character that is no text (U+{ord(bad[0]):04X}); leave it out", pointer="/reason"
+        )
+    return reason
 
 
 async def signal(store: Store, tenant: str, task: str, name: str, data: Any, key: str | None) -> Posted:
@@ -105,11 +120,8 @@ async def _post(
 async def cancel(
     store: Store, tenant: str, task: str, reason: str, by: str, *, undo: bool = False
 ) -> CancelReply:
-    """Cancel a task. Raises TaskNotFound, TaskEnded for one that ended otherwise."""
-    if len(reason) > MAX_REASON:
-        raise InvalidRequest(f"a reason has at most {MAX_REASON} characters", pointer="/reason")
-    # What cannot be stored as text is refused here, by name.
-    values.encode(reason, what="the reason")
+    """Cancel a task. Raises InvalidRequest, TaskNotFound, TaskEnded for one that ended otherwise."""
+    check_reason(reason)
     who = ids.person(by)
     (reply,) = await store.cancel([Cancel(tenant=tenant, task=task, by=who, reason=reason, undo=undo)])
     if reply.kind == "not_found":

@@ -224,7 +224,9 @@ class Schedules:
     async def list(
         self, *, tenant: str = DEFAULT_TENANT, after: str = "", limit: int = 100
     ) -> Sequence[ScheduleView]:
-        """List schedules by id. after: the id to go on above."""
+        """List schedules by id. after: the id to go on above. Raises InvalidKey."""
+        if after:
+            ids.check_key(after, "after")
         return [ScheduleView.of(row) for row in await self._app.store.list_schedules(tenant, after, limit)]
 
     async def delete(

@@ -97,3 +97,12 @@ async def test_children_are_listed_by_their_parent(desk: Desk) -> None:
     assert len({child["id"] for child in children}) == 3
     assert (await desk.client.get("/v1/tasks", params={"parent": NOBODYS})).json()["items"] == []
     assert (await desk.client.get("/v1/tasks", params={"parent": "nonsense"})).status_code == 422
+
+
+async def test_a_reason_that_is_no_text_is_refused_and_cancels_nothing(desk: Desk) -> None:
+    task = await desk.submitted("echo", value=1)
+    answer = await cancel(desk, task, reason="a\x00b")
+    document = answer.json()
+    assert (answer.status_code, document["code"]) == (422, "invalid_request")
+    assert "U+0000" in document["detail"]
+    assert (await desk.client.get(f"/v1/tasks/{task}")).json()["state"] == "queued"

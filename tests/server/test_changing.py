@@ -121,6 +121,8 @@ class TestForks:
         assert problem["operations"] == [operation]
         missing = await post(desk, f"tasks/{task}/fork", before="x", **WHY)
         assert (missing.status_code, missing.json()["code"]) == (404, "operation_not_found")
+        nonsense = await post(desk, f"tasks/{task}/fork", before="a\x00b", **WHY)
+        assert (nonsense.status_code, nonsense.json()["code"]) == (422, "invalid_key")
         wrong = await post(desk, f"tasks/{task}/fork", before="send_letter#1", input={"by": 1}, **WHY)
         assert (wrong.status_code, wrong.json()["code"]) == (422, "invalid_input")
         assert {each["pointer"] for each in wrong.json()["errors"]} <= {"/input/by", "/input/to", "/input"}

@@ -187,6 +187,8 @@ async def test_a_turn_that_moved_on_is_a_conflict(desk: Desk) -> None:
     operation = (await desk.unknown()).replace("#", "%23")
     turn = (await desk.client.get(f"/v1/operations/{operation}")).json()["turn"]
     assert (await settle(desk, operation, **HAPPENED, turn=turn + 1)).status_code == 409
+    assert (await settle(desk, operation, **HAPPENED, turn=2**31 - 1)).status_code == 409
+    assert (await settle(desk, operation, **HAPPENED, turn=2**31)).status_code == 422
     assert (await settle(desk, operation, **HAPPENED, turn=turn)).status_code == 200
 
 

@@ -145,6 +145,11 @@ async def test_nonsense_is_refused_and_nothing_is_stored(
     assert (await desk.store.dump())["schedules"] == []
 
 
+async def test_a_page_goes_on_behind_ids_only(desk: Desk) -> None:
+    answer = await desk.client.get("/v1/schedules?after=a%00b")
+    assert (answer.status_code, answer.json()["code"]) == (422, "invalid_key")
+
+
 async def test_what_is_not_there_is_404(desk: Desk) -> None:
     for id in ("none", "x" * 300, "a%20b"):
         here = f"/v1/schedules/{id}"

@@ -68,7 +68,10 @@ class NewAcceptance(Body):
     seen: Annotated[
         int | None,
         Field(
-            strict=True, ge=0, le=2**31, description="How many verdicts were seen; refused if there are more."
+            strict=True,
+            ge=0,
+            le=2**31 - 1,
+            description="How many verdicts were seen: refused if there are more.",
         ),
     ] = None
 

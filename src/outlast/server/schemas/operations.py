@@ -30,7 +30,10 @@ class NewSettlement(Body):
     turn: Annotated[
         int | None,
         Field(
-            strict=True, ge=0, le=2**53, description="The turn that was seen: refused when it has moved on."
+            strict=True,
+            ge=0,
+            le=2**31 - 1,
+            description="The turn that was seen: refused when it has moved on.",
         ),
     ] = None
     forced: Annotated[
