@@ -124,6 +124,8 @@ async def fork(
             spec.signature.check(plain)
     if version is not None:
         ids.check_name(version, "agent version")
+    if before is not None and not before:
+        raise InvalidInput("before= is the key of an operation, or None")
     if before is not None:
         ids.check_operation_key(before)
     digest = ""

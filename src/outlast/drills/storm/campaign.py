@@ -25,6 +25,7 @@ from outlast.drills.storm.misfortunes import MISFORTUNES, Family, Fate, Misfortu
 from outlast.drills.storm.posts import Posts
 from outlast.drills.storm.worker import HISTORY, Timers, timers
 from outlast.drills.storm.world import World, prepare, world
+from outlast.errors import StoreUnavailable
 from outlast.testing.checkers.seen import Dump
 
 __all__ = ["Plan", "Played", "play"]
@@ -239,7 +240,16 @@ class _Storm:
     async def _rest(self) -> None:
         """Wait until every task has ended and nothing is on its way any more."""
         app = Outlast("storm", database_url=self._world.direct)
-        await app.open()
+
+        async def opened() -> bool | None:
+            try:
+                await app.open()
+            except StoreUnavailable:
+                # A server that has just got its room back recovers first.
+                return None
+            return True
+
+        await looking.until(opened, "the database did not come back", patience_s=PATIENCE_S, every_s=0.5)
         left = ""
 
         async def quiet() -> bool | None:

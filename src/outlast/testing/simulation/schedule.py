@@ -521,7 +521,7 @@ class _Schedule:
         """Look whether a fork has done again what was begun before it was made, under another key."""
         effects = {entry.key: entry.fingerprint for entry in self.world.service.log if entry.effect_id}
         submitted = {row["task"]: row["submitted_at"] for row in dump["inputs"]}
-        begun: dict[str, list[tuple[str, int]]] = defaultdict(list)
+        begun: dict[str, list[tuple[str, int | None]]] = defaultdict(list)
         for row in dump["operations"]:
             key = ids.sent_key(row["task"], row["key"], row["idempotency_key"])
             if row["kind"] == "tool" and key in effects:
@@ -531,7 +531,12 @@ class _Schedule:
         for fork, source in self.people.forked.items():
             if self.people.shapes[fork] in MAY_DO_AGAIN:
                 continue
-            before = {key for key, at in begun[source] if at < submitted[fork] and (fork, key) not in failed}
+            # What was sent without an intent on record is for other judges.
+            before = {
+                key
+                for key, at in begun[source]
+                if at is not None and at < submitted[fork] and (fork, key) not in failed
+            }
             done = {effects[key] for key in before}
             for key, _ in begun[fork]:
                 if key not in before and effects[key] in done:
