@@ -124,9 +124,9 @@ async def fork(
             spec.signature.check(plain)
     if version is not None:
         ids.check_name(version, "agent version")
-    if before is not None and not before:
-        raise InvalidInput("before= is the key of an operation, or None")
     if before is not None:
+        if not before:
+            raise InvalidInput("before= is the key of an operation, or None")
         ids.check_operation_key(before)
     digest = ""
     if key is not None:

@@ -26,7 +26,17 @@ from outlast.store.entries import (
     TakeTurn,
 )
 from outlast.store.reconciling import OpenItem, OpenRequest, Postponement
-from outlast.store.records import Claimed, Evidence, Held, Serves, SessionRenewal, Settled, Submitted, TaskRef
+from outlast.store.records import (
+    Claimed,
+    Evidence,
+    Held,
+    Serves,
+    SessionRenewal,
+    Settled,
+    Submission,
+    Submitted,
+    TaskRef,
+)
 from outlast.store.rows import (
     EventCursor,
     OperationFilter,
@@ -1155,13 +1165,19 @@ async def _(place: Place) -> None:
     assert await scene.store.submit([same]) == [Submitted(kind="replayed", task=first.task)]
 
 
-@blocked("submit", "key", "changed")
-async def _(place: Place) -> None:
-    """A twin of one in a large batch commits, behind some that were put in before it was met."""
-    scene = place.scene
-    first = scene.submission()
+def _large(scene: Scene, first: Submission) -> list[Submission]:
+    """Answer a batch with a twin of a submission, behind some that are put in before it is met."""
     batch = [scene.submission() for _ in range(24)]
     batch[17] = scene.submission(key=first.key, request_digest=first.request_digest)
+    return batch
+
+
+@blocked("submit", "key", "changed")
+async def _(place: Place) -> None:
+    """A twin of one in a large batch commits."""
+    scene = place.scene
+    first = scene.submission()
+    batch = _large(scene, first)
     async with rival(place.url) as other:
         await scene.store.submit([first], connection=other.connection)
         verdicts = await other.commits_first(scene.store.submit(batch))
@@ -1176,8 +1192,7 @@ async def _(place: Place) -> None:
     """A twin of one in a large batch rolls back: all of it is accepted."""
     scene = place.scene
     first = scene.submission()
-    batch = [scene.submission() for _ in range(24)]
-    batch[17] = scene.submission(key=first.key, request_digest=first.request_digest)
+    batch = _large(scene, first)
     async with rival(place.url) as other:
         await scene.store.submit([first], connection=other.connection)
         verdicts = await other.fails_first(scene.store.submit(batch))

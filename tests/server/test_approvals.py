@@ -187,6 +187,7 @@ async def test_a_quorum_counts_people(desk: Desk, recorder: Recorder) -> None:
         ({"fingerprint": ...}, "/fingerprint"),
         ({"verdict": "yes"}, "/verdict"),
         ({"reason": "x" * 2_001}, "/reason"),
+        ({"reason": "a\x00b"}, "/reason"),
         ({"by": "boss"}, "/by"),
         ({"arguments": "all"}, "/arguments"),
     ],

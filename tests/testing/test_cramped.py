@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.testing.leaving import gone
 
 from outlast.testing import small_disks
 from outlast.testing.cramped import CrampedPostgres
@@ -27,16 +28,6 @@ def server() -> Iterator[CrampedPostgres]:
     with CrampedPostgres() as made:
         made.sql("create table fact (n int, text text)")
         yield made
-
-
-def _gone(folder: Path) -> bool:
-    """Wait for the folder of a server to be removed."""
-    deadline = time.monotonic() + 20
-    while folder.exists():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def test_a_statement_that_needs_room_is_refused_and_others_are_not(server: CrampedPostgres) -> None:
@@ -97,7 +88,7 @@ def test_nothing_is_left_when_its_maker_is_killed(server: CrampedPostgres) -> No
         assert maker.stdout is not None
         folder = maker.stdout.readline().strip()
         maker.kill()
-    assert _gone(Path(folder))
+    assert gone(Path(folder))
     assert folder not in Path("/proc/self/mounts").read_text()
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import get_args
 
 import pytest
+from tests.testing.leaving import gone
 
 from outlast.testing.servers import EmbeddedPostgres, ServerError, Shutdown
 
@@ -20,16 +20,6 @@ server = EmbeddedPostgres(durable=False)
 print(server._folder, server._data, flush=True)
 time.sleep(600)
 """
-
-
-def _gone(folder: Path) -> bool:
-    """Wait for the one sign that a supervisor gives when it has cleaned up: its folder is not there."""
-    deadline = time.monotonic() + 20
-    while folder.exists():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def test_databases_are_separate_and_copies_hold_their_template(postgres_server: EmbeddedPostgres) -> None:
@@ -109,7 +99,7 @@ def test_the_server_ends_with_the_process_that_made_it(ending: signal.Signals) -
     maker.send_signal(ending)
     maker.wait()
     maker.stdout.close()
-    assert _gone(folder)
+    assert gone(folder)
     assert not data.exists()
 
 

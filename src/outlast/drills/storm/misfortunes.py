@@ -148,6 +148,9 @@ def _can_promote(fate: Fate) -> bool:
 # -- disks ---------------------------------------------------------------------------------------------------
 
 
+_DISK_FULL, _LOG_FULL = "disk_full", "log_full"
+
+
 async def _fill_disk(fate: Fate) -> None:
     """Leave a store no room to grow for a while: a file may not, a server's tables cannot."""
     if fate.world.server is not None:
@@ -188,12 +191,8 @@ def _can_be_full(fate: Fate) -> bool:
 
 def not_played(world: World) -> dict[str, str]:
     """Answer which misfortunes a world has not although its store would bear them, and why."""
-    return (
-        dict.fromkeys((_DISK_FULL, _LOG_FULL), world.full_is_not_played) if world.full_is_not_played else {}
-    )
-
-
-_DISK_FULL, _LOG_FULL = "disk_full", "log_full"
+    why = world.full_is_not_played
+    return {_DISK_FULL: why, _LOG_FULL: why} if why else {}
 
 
 # -- networks ------------------------------------------------------------------------------------------------

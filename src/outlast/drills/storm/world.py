@@ -86,20 +86,17 @@ async def world(postgres: str | None, folder: Path, *, by_socket: bool) -> Async
         keys = await stack.enter_async_context(Recorder(database=folder / "keys.db"))
         plain = await stack.enter_async_context(Recorder(database=folder / "plain.db"))
         await plain.configure(dedupe=False)
-        server, roomy = None, ""
+        server, never_full = None, ""
         if postgres == EMBEDDED:
-            roomy = await asyncio.to_thread(why_not)
-            server = await asyncio.to_thread(EmbeddedPostgres if roomy else CrampedPostgres)
+            never_full = await asyncio.to_thread(why_not)
+            server = await asyncio.to_thread(EmbeddedPostgres if never_full else CrampedPostgres)
             stack.push_async_callback(asyncio.to_thread, server.stop)
             direct, shown = server.create_database("storm"), "PostgreSQL, embedded"
         else:
             made = await stack.enter_async_context(database(postgres, folder))
             direct, shown = made.url, made.shown
-            roomy = (
-                ""
-                if postgres is None
-                else "others may be on the disk of a server that is not the storm's own"
-            )
+            if postgres is not None:
+                never_full = "others may be on the disk of a server that is not the storm's own"
         relay, url = None, direct
         parts = urlsplit(direct)
         if postgres is not None and parts.hostname is not None:
@@ -126,7 +123,7 @@ async def world(postgres: str | None, folder: Path, *, by_socket: bool) -> Async
                 await stack.enter_async_context(Proxy("127.0.0.1", each.port)) for each in (keys, plain)
             ],
             stack=stack,
-            full_is_not_played=roomy,
+            full_is_not_played=never_full,
         )
 
 
