@@ -266,7 +266,8 @@ def load(tx: Transaction, tasks: Sequence[Claimed]) -> list[Loaded]:
         row = tx.row("load_input", (one.round, one.tenant, one.task))
         if row is None:
             continue
-        input_, user, trace, submitted_at, failures, attempts, budget, depth, forked = row
+        input_, user, trace, submitted_at, failures, attempts, budget, depth, forked, begun = row
+        operations = tx.rows("load_operations", (one.tenant, one.task)) if begun else []
         loaded.append(
             Loaded(
                 tenant=one.tenant,
@@ -277,12 +278,7 @@ def load(tx: Transaction, tasks: Sequence[Claimed]) -> list[Loaded]:
                 submitted_at=submitted_at,
                 failures=failures,
                 attempts=attempts,
-                operations=tuple(
-                    operation_row(found)
-                    for found in sorted(
-                        tx.rows("load_operations", (one.tenant, one.task)), key=itemgetter(3, 2)
-                    )
-                ),
+                operations=tuple(operation_row(found) for found in sorted(operations, key=itemgetter(3, 2))),
                 inbox=tuple(posting.read_inbox(tx, one.tenant, one.task)) if lies else (),
                 approvals=tuple(approving.read_approvals(tx, one.tenant, one.task)) if asked else (),
                 budget=budget,

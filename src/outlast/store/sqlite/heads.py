@@ -113,21 +113,21 @@ class Head:
         """Write the head and the events appended to it."""
         changed = self._tx.run(
             "write_head",
-            {
-                "tenant": self.tenant,
-                "task": self.task,
-                "state": self.state,
-                "reason": self.reason,
-                "epoch": self.epoch,
-                "round": self.round,
-                "facts": self.facts,
-                "last_event": self.last_event,
-                "lane": self.lane,
-                "deadline_at": self.deadline_at,
-                "cancelling": self.cancelling,
-                "undoing": self.undoing,
-                "epoch_read": self._epoch_read,
-            },
+            (
+                self.state,
+                self.reason,
+                self.epoch,
+                self.round,
+                self.facts,
+                self.last_event,
+                self.lane,
+                self.deadline_at,
+                self.cancelling,
+                self.undoing,
+                self.tenant,
+                self.task,
+                self._epoch_read,
+            ),
         )
         assert changed == 1, "the head changed inside its own transaction"
 
@@ -156,27 +156,10 @@ class Head:
 
     def end_attempt(self, end: str) -> None:
         """Move the lease to the attempts that ended."""
-        lease = self._tx.row("read_lease", (self.tenant, self.task))
-        assert lease is not None, "a running task has a lease"
-        epoch, round_, session, version, config, started_at = lease
-        worker = self._tx.label(session)
-        self._tx.run(
-            "keep_attempt",
-            (
-                self.tenant,
-                self.task,
-                epoch,
-                round_,
-                session,
-                worker,
-                version,
-                config,
-                started_at,
-                self.at,
-                end,
-            ),
-        )
-        self._tx.run("drop_lease", (self.tenant, self.task))
+        name = (self.tenant, self.task)
+        kept = self._tx.run("keep_attempt", (self.at, end, *name))
+        assert kept == 1, "a running task has a lease"
+        self._tx.run("drop_lease", name)
 
     def enqueue(self) -> None:
         """Queue the task in its lane; a wake timer that it may have had is over."""
@@ -227,20 +210,21 @@ class Head:
         tx, name = self._tx, (self.tenant, self.task)
         if self.state == "queued":
             tx.run("dequeue", name)
-        for (key,) in tx.rows("open_effects", name):
-            tx.run("lose_operation", (*name, key))
-            self.unsettle(key)
-        keys.give_up_planned(tx, *name)
-        tx.run("release_task", name)
         left = tx.row("read_leavings", name)
         assert left is not None, "a head has an input"
-        announced, parent, parent_key, effects_open, asks = left
+        announced, parent, parent_key, effects_open, calls, timers, held, asks = left
+        if calls:
+            effects_open = self._lose_calls()
+        keys.give_up_planned(tx, *name)
+        if held:
+            tx.run("release_task", name)
         if effects_open:
             tx.run("send_nothing", (self.at, *name))
         if asks:
             self.withdraw_approvals(epoch=epoch)
         self.state, self.reason, self.cancelling, self.undoing = state, None, 0, 0
-        tx.run("clear_timers", name)
+        if timers:
+            tx.run("clear_timers", name)
         tx.run("keep_result", (*name, self.round, state, result, error, effects_open, self.at))
         said = json_text({**(data or {}), "effects_open": effects_open})
         self.append(f"task.{state}", said, epoch=epoch)
@@ -252,6 +236,16 @@ class Head:
             tx.hints.add("posts")
         if self.children and tx.run("leave_cancels", (self.task, self.tenant, self.task)):
             tx.hints.add("posts")
+
+    def _lose_calls(self) -> int:
+        """Let nobody know what became of the calls under way; answer how many are unknown now."""
+        name = (self.tenant, self.task)
+        for (key,) in self._tx.rows("open_effects", name):
+            self._tx.run("lose_operation", (*name, key))
+            self.unsettle(key)
+        counted = self._tx.row("count_unsettled", name)
+        assert counted is not None
+        return int(counted[0])
 
     def end_cancelled(self, *, epoch: int = 0, error: str | None = None, undone: Any = None) -> None:
         """End a task whose cancel stands as that asked for.

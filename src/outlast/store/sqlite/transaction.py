@@ -33,7 +33,6 @@ class Transaction:
         "_connection",
         "_events",
         "_known_lanes",
-        "_labels",
         "_new_lanes",
         "_now",
         "execute",
@@ -57,7 +56,6 @@ class Transaction:
         self._known_lanes: Mapping[LaneKey, int] = lanes if lanes is not None else {}
         self._new_lanes: dict[LaneKey, int] = {}
         self._events: list[Row] = []
-        self._labels: dict[str, str] = {}
         self._now: int | None = None
         self.execute = connection.execute
         self.hints: set[str] = set()
@@ -121,14 +119,6 @@ class Transaction:
                 assert row is not None
                 self._now = int(row[0])
         return self._now
-
-    def label(self, session: str) -> str:
-        """Answer a session's label, or its id where it is gone."""
-        label = self._labels.get(session)
-        if label is None:
-            row = self.row("read_label", (session,))
-            label = self._labels[session] = session if row is None else str(row[0])
-        return label
 
     # -- lanes and the queue ---------------------------------------------------------------------------------
 

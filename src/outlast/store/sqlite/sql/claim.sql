@@ -88,14 +88,15 @@ where id = :lane;
 -- name: any_news
 select exists (select 1 from inbox), exists (select 1 from approvals);
 
--- Read a claimed task's input, and count its ended attempts.
+-- Read a claimed task's input, count its ended attempts, and say whether it has a journal.
 -- name: load_input
 select input, user_name, trace, submitted_at,
     (select count(*) from attempts
      where attempts.tenant = inputs.tenant and attempts.task = inputs.task and attempts.round = :round
          and attempts."end" = 'failed'),
     (select count(*) from attempts where attempts.tenant = inputs.tenant and attempts.task = inputs.task),
-    budget, depth, forked_from is not null
+    budget, depth, forked_from is not null,
+    exists (select 1 from operations where operations.tenant = inputs.tenant and operations.task = inputs.task)
 from inputs
 where tenant = :tenant and task = :task;
 

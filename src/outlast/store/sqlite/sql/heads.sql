@@ -72,22 +72,14 @@ where tenant = :tenant and task = :task and kind = 'wake';
 delete from timers
 where tenant = :tenant and task = :task;
 
--- Read what a lease says.
--- name: read_lease
-select epoch, round, session, version, config, started_at
-from leases
-where tenant = :tenant and task = :task;
-
--- Read the label of a session.
--- name: read_label
-select name
-from sessions
-where id = :session;
-
--- End an attempt: what its lease said stays as an attempt that ended.
+-- End an attempt: what its lease says stays as an attempt that ended. A session that is gone is known by its id.
 -- name: keep_attempt
 insert into attempts (tenant, task, epoch, round, session, worker, version, config, started_at, ended_at, "end")
-values (:tenant, :task, :epoch, :round, :session, :worker, :version, :config, :started_at, :ended_at, :end);
+select tenant, task, epoch, round, session,
+    coalesce((select name from sessions where sessions.id = leases.session), session),
+    version, config, started_at, :ended_at, :end
+from leases
+where tenant = :tenant and task = :task;
 
 -- Give back a lease.
 -- name: drop_lease
@@ -150,10 +142,19 @@ insert into results (tenant, task, round, state, result, error, effects_open, en
 values (:tenant, :task, :round, :state, :result, :error, :effects_open, :ended_at);
 
 -- Read what the end of a task concerns: whether it is to be announced, whose child it is, how much of it stands in
--- the reconciliation queue, and whether it has questions that are open.
+-- the reconciliation queue, and whether it has calls under way, timers, a place among what is held back, questions
+-- that are open. Most have none of these, and pay for one look.
 -- name: read_leavings
 select announce, parent, parent_key,
     (select count(*) from unsettled where unsettled.tenant = :tenant and unsettled.task = :task),
+    exists (
+        select 1
+        from operations
+        where operations.tenant = :tenant and operations.task = :task and operations.state = 'running'
+            and operations.kind in ('tool', 'model', 'compensation')
+    ),
+    exists (select 1 from timers where timers.tenant = :tenant and timers.task = :task),
+    exists (select 1 from held_tasks where held_tasks.tenant = :tenant and held_tasks.task = :task),
     exists (
         select 1
         from approvals
