@@ -1,12 +1,14 @@
 """The machine: one random program of verbs, carried out by three stores and by the model, which answer alike.
 
-What is done is made by the programs of ``tests.contract``; their dice are Hypothesis's, so that what fails is
-made small. Verbs that the model does not know are not done here.
+What is done is made by the programs of ``tests.contract``. In the machine their dice are Hypothesis's, so
+that what fails is made small; ``play`` throws its own, so that a seed is the same program whatever else
+changes. Verbs that the model does not know are not done here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 import shutil
 from collections.abc import Coroutine
 from pathlib import Path
@@ -111,64 +113,104 @@ class Bench:
         self._runner.close()
 
 
-def machine_on(bench: Bench, weights: dict[str, int] = WEIGHTS) -> type[RuleBasedStateMachine]:
-    """Make the machine that runs on a bench; weights: what may be done, and how often."""
+class Playing:
+    """A program under way on three stores and a model; bench: what it runs on."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        self._stores = bench.run(bench.stores())
+        self._model = Model()
+        now = bench.run(self._stores[-1].health()).now
+        self._program = ModelledProgram(self._stores, self._model, now)
+
+    def do(self, what: str, dice: Any) -> None:
+        """Do one thing everywhere."""
+        self._program.dice = self._program.clock = dice
+        self._bench.run(getattr(self._program, what)())
+
+    def begin(self, dice: Any) -> None:
+        """Begin with a worker that has something to do."""
+        for what in ("renew", "submit", "submit", "claim", "flush"):
+            self.do(what, dice)
+
+    def look(self) -> None:
+        """Compare the database in memory now and then: the answers are compared as they come."""
+        if len(self._program.log) % EVERY == 0:
+            self._compare(self._bench.run(self._stores[0].dump()))
+
+    def finish(self) -> None:
+        """Compare all that there is, and close what was opened."""
+        bench = self._bench
+        dumps = [bench.run(store.dump()) for store in self._stores]
+        self.close()
+        bench.seen |= self._program.seen
+        self._compare(dumps[0])
+        first, *others = (comparable(dump) for dump in dumps)
+        for other in others:
+            for table in first:
+                assert first[table] == other[table], f"{table} is not the same\n{self._program.told()}"
+
+    def close(self) -> None:
+        """Close what was opened."""
+        for store in self._stores[::2]:
+            self._bench.run(store.close())
+
+    def _compare(self, dump: Any) -> None:
+        """Compare what a store holds with what the model says."""
+        there, expected = seen_in(dump), self._model.seen()
+        for part, wanted in expected.items():
+            for name in there[part].keys() | wanted.keys():
+                assert there[part].get(name) == wanted.get(name), (
+                    f"{part} {name}: {there[part].get(name)}\n is not what the model says:\n"
+                    f"{wanted.get(name)}\n{self._program.told()}"
+                )
+
+
+def play(bench: Bench, seed: int, weights: dict[str, int], steps: int) -> None:
+    """Carry out the program of a seed, the same one each time; weights: what is done, and how often."""
+    dice = random.Random(seed)
+    playing = Playing(bench)
+    try:
+        playing.begin(dice)
+        for what in dice.choices(list(weights), list(weights.values()), k=steps):
+            playing.do(what, dice)
+            playing.look()
+    except BaseException:
+        playing.close()
+        raise
+    playing.finish()
+
+
+def machine_on(bench: Bench) -> type[RuleBasedStateMachine]:
+    """Make the machine that carries out Hypothesis's programs on a bench."""
 
     class Machine(RuleBasedStateMachine):
         """Three stores and a model."""
 
         def __init__(self) -> None:
             super().__init__()
-            self.stores = bench.run(bench.stores())
-            self.model = Model()
-            now = bench.run(self.stores[-1].health()).now
-            self.program = ModelledProgram(self.stores, self.model, now)
-
-        def carry_out(self, what: str, dice: Any) -> None:
-            """Do one thing everywhere."""
-            self.program.dice = self.program.clock = dice
-            bench.run(getattr(self.program, what)())
+            self.playing = Playing(bench)
 
         @initialize(dice=st.randoms(use_true_random=True))
         def begin(self, dice: Any) -> None:
             """Begin with a worker that has something to do."""
-            for what in ("renew", "submit", "submit", "claim", "flush"):
-                self.carry_out(what, dice)
+            self.playing.begin(dice)
 
         @rule(
-            what=st.sampled_from([name for name, often in weights.items() for _ in range(often)]),
+            what=st.sampled_from([name for name, often in WEIGHTS.items() for _ in range(often)]),
             dice=st.randoms(use_true_random=True),
         )
         def act(self, what: str, dice: Any) -> None:
             """Do something."""
-            self.carry_out(what, dice)
+            self.playing.do(what, dice)
 
         @invariant()
         def what_there_is_is_what_the_model_says(self) -> None:
-            """Compare the database in memory now and then: the answers are compared as they come."""
-            if len(self.program.log) % EVERY == 0:
-                self.compare(bench.run(self.stores[0].dump()))
-
-        def compare(self, dump: Any) -> None:
-            """Compare what a store holds with what the model says."""
-            there, expected = seen_in(dump), self.model.seen()
-            for part, wanted in expected.items():
-                for name in there[part].keys() | wanted.keys():
-                    assert there[part].get(name) == wanted.get(name), (
-                        f"{part} {name}: {there[part].get(name)}\n is not what the model says:\n"
-                        f"{wanted.get(name)}\n{self.program.told()}"
-                    )
+            """Compare now and then."""
+            self.playing.look()
 
         def teardown(self) -> None:
             """Compare all that there is, and close what was opened."""
-            dumps = [bench.run(store.dump()) for store in self.stores]
-            for store in self.stores[::2]:
-                bench.run(store.close())
-            bench.seen |= self.program.seen
-            self.compare(dumps[0])
-            first, *others = (comparable(dump) for dump in dumps)
-            for other in others:
-                for table in first:
-                    assert first[table] == other[table], f"{table} is not the same\n{self.program.told()}"
+            self.playing.finish()
 
     return Machine
