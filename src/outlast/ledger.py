@@ -14,6 +14,7 @@ from outlast.core.record import record
 from outlast.core.settle import Plan, plan
 from outlast.engine import facts
 from outlast.engine.housekeeping.settler import may_send
+from outlast.entrances import guarded
 from outlast.errors import (
     ConfigurationError,
     InvalidKey,
@@ -40,6 +41,7 @@ MISCLASSIFIED = (
 )
 
 
+@guarded()
 class Operations:
     """The ledger and the reconciliation queue."""
 
@@ -55,8 +57,18 @@ class Operations:
         after: str | None = None,
         limit: int = 100,
     ) -> Sequence[OperationView]:
-        """List a task's operations in order, or, without a task, the tenant's unknown ones (state
-        ``unknown``)."""
+        """List a task's operations in order, or, without a task, the tenant's unknown ones.
+
+        state: of a task's only those; without a task no other than ``unknown``. after: the key, or without a
+        task the id, to go on behind. Raises InvalidRequest.
+        """
+        if task is None:
+            state = state or "unknown"
+            if state != "unknown":
+                raise InvalidRequest(
+                    f"operations that are {state} are listed by task; without one only what is unknown",
+                    pointer="/state",
+                )
         query = OperationFilter(tenant=tenant, task=task, state=state, after=after, limit=limit)
         return [OperationView.of(row) for row in await self._app.store.list_operations(query)]
 
@@ -302,6 +314,7 @@ class Operations:
         return False
 
 
+@guarded()
 class Pauses:
     """Switches that stop new intents, from the next one on."""
 
