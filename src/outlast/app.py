@@ -27,6 +27,7 @@ from outlast.engine.settings import WorkerSettings
 from outlast.engine.signature import Signature
 from outlast.engine.steps import MARK, StepOptions
 from outlast.engine.worker import Worker
+from outlast.entrances import guarded
 from outlast.errors import (
     Busy,
     ConfigurationError,
@@ -53,6 +54,7 @@ from outlast.views import AttemptView, EventView, TaskView
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+@guarded(exempt=("agent", "tool", "step"))
 class Outlast:
     """An app: its agents and tools, and a store to run them from.
 

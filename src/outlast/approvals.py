@@ -16,6 +16,7 @@ from outlast.backing import Backing
 from outlast.core import canonical, ids, values
 from outlast.core.approval import MAX_SHOWN_BYTES, check_bounds
 from outlast.core.durations import Duration
+from outlast.entrances import guarded
 from outlast.errors import (
     ApprovalConflict,
     ApprovalNotFound,
@@ -47,6 +48,7 @@ class App(Backing, Protocol):
         ...
 
 
+@guarded()
 class Approvals:
     """Questions that wait for people, and their decisions."""
 
@@ -229,6 +231,7 @@ class Approvals:
         )
 
 
+@guarded()
 class Rules:
     """Standing rules: what needs no question, or may never be done, for calls inside their bounds."""
 

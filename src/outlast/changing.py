@@ -18,6 +18,7 @@ from outlast.core.record import record
 from outlast.engine.registry import AgentSpec
 from outlast.engine.rehearsal import Rehearsed, rehearse
 from outlast.engine.run import CallbackPlace
+from outlast.entrances import guarded
 from outlast.errors import (
     AcceptanceConflict,
     EffectsUndone,
@@ -214,6 +215,7 @@ class Rehearsal:
     adopted: bool = False
 
 
+@guarded()
 class Versions:
     """Which versions tasks need, and how they come to another one."""
 

@@ -14,6 +14,7 @@ from outlast.core.record import record
 from outlast.core.settle import Plan, plan
 from outlast.engine import facts
 from outlast.engine.housekeeping.settler import may_send
+from outlast.entrances import guarded
 from outlast.errors import (
     ConfigurationError,
     InvalidKey,
@@ -40,6 +41,7 @@ MISCLASSIFIED = (
 )
 
 
+@guarded()
 class Operations:
     """The ledger and the reconciliation queue."""
 
@@ -55,8 +57,18 @@ class Operations:
         after: str | None = None,
         limit: int = 100,
     ) -> Sequence[OperationView]:
-        """List a task's operations in order, or, without a task, the tenant's unknown ones (state
-        ``unknown``)."""
+        """List a task's operations in order, or, without a task, the tenant's unknown ones.
+
+        state: of a task's only those; without a task no other than ``unknown``. after: the key, or without a
+        task the id, to go on behind. Raises InvalidRequest.
+        """
+        if task is None:
+            state = state or "unknown"
+            if state != "unknown":
+                raise InvalidRequest(
+                    f"operations that are {state} are listed by task; without one only what is unknown",
+                    pointer="/state",
+                )
         query = OperationFilter(tenant=tenant, task=task, state=state, after=after, limit=limit)
         return [OperationView.of(row) for row in await self._app.store.list_operations(query)]
 
@@ -115,8 +127,10 @@ class Operations:
 
         verdict: ``happened`` (with the result that the agent is to see), ``did_not_happen``, or
         ``send_again`` (under the same key). reason and by (a person's name) are kept. turn: the turn that was
-        seen, so that two people cannot overwrite each other. forced: settle as not happened before the call's
-        own deadline is over.
+        seen, so that two people cannot overwrite each other. forced: although the
+        call may still be under way, or its effect may not show yet: unless forced, ``did_not_happen`` and
+        ``send_again`` are refused until the call's deadline, and behind it the tool's ``visible_within=`` as
+        it was at the call, are over.
 
         Raises OperationNotFound, SettlementConflict (with what is recorded), InvalidRequest. Atomic; fenced
         by the operation's turn.
@@ -144,8 +158,8 @@ class Operations:
             raise OperationNotFound(f"no operation {operation} in tenant {tenant}")
         if settled.kind == "too_early":
             raise SettlementConflict(
-                f"operation {operation} may still be under way for {settled.wait_us / 1_000_000:.1f} s;"
-                " wait, or force it",
+                f"operation {operation} may still be under way, or its effect may not show yet, for"
+                f" {settled.wait_us / 1_000_000:.1f} s; wait, or force it",
                 state="too_early",
             )
         if settled.kind == "conflict":
@@ -202,8 +216,10 @@ class Operations:
                 why=f"it is {row.state}",
                 at=None,
                 asked=0,
+                refused_until=None,
             )
-        decided = await self._decide(row, state)
+        now = (await store.health()).now
+        decided = await self._decide(row, state, now)
         return PlanView(
             operation=operation,
             state=row.state,
@@ -211,9 +227,10 @@ class Operations:
             why=decided.why,
             at=instant(decided.at if decided.at is not None else state.ask_at),
             asked=state.asked,
+            refused_until=instant(row.visible_at) if (row.visible_at or 0) > now else None,
         )
 
-    async def _decide(self, row: OperationRow, state: OpenState) -> Plan:
+    async def _decide(self, row: OperationRow, state: OpenState, now: int) -> Plan:
         if state.resend:
             return Plan(action="send_again", why="it was settled as to be sent again")
         tool = self._app.registry.tools.get(row.name)
@@ -228,7 +245,7 @@ class Operations:
         known = facts.gather(
             tool, row, state, evidence, may_send=may_send(row, task_ended=task.ended_at is not None)
         )
-        return plan(known.facts, (await store.health()).now)
+        return plan(known.facts, now)
 
     async def stats(self, *, tenant: str = DEFAULT_TENANT) -> Sequence[ToolStats]:
         """Say how a tenant's unknowns ended, tool by tool, and which tools look wrongly classified.
@@ -297,6 +314,7 @@ class Operations:
         return False
 
 
+@guarded()
 class Pauses:
     """Switches that stop new intents, from the next one on."""
 
@@ -327,8 +345,12 @@ class Pauses:
 
 @record
 class PlanView:
-    """What comes next for an operation. action: ``nothing`` where it is not unknown. at: when, if not at
-    once."""
+    """What comes next for an operation.
+
+    action: ``nothing`` where it is not unknown. at: when, if not at once. refused_until: until when a
+    person's ``did_not_happen`` and ``send_again`` are refused unless forced, since the call may still be
+    under way or its effect may not show yet; None where they are not refused.
+    """
 
     operation: str
     state: str
@@ -336,6 +358,7 @@ class PlanView:
     why: str
     at: datetime | None
     asked: int
+    refused_until: datetime | None
 
 
 @record

@@ -12,6 +12,7 @@ from outlast.core.durations import MAX_US, Duration
 from outlast.core.record import record
 from outlast.core.schedule import Cron, Every, Missed, Once, Overlap, Timing
 from outlast.engine.registry import Registry
+from outlast.entrances import guarded
 from outlast.errors import InvalidSchedule, ScheduleConflict, ScheduleNotFound, StoreUnavailable
 from outlast.store.scheduling import PutSchedule, Schedule, ScheduleRow, SetSchedule
 from outlast.submitting import DEFAULT_TENANT, Request, submission_for
@@ -126,6 +127,7 @@ class ScheduleView:
         )
 
 
+@guarded(refusal=InvalidSchedule)
 class Schedules:
     """What fires tasks by the clock. Workers fire; one that knows none of the agents does too."""
 

@@ -50,7 +50,7 @@ class Request:
     run_at: datetime | None = None
     version: str | None = None
     trace: str | None = None
-    budget: Any = None
+    budget: Mapping[str, Any] | None = None
 
 
 def submission_for(registry: Registry, request: Request) -> Submission:

@@ -159,6 +159,7 @@ class OperationView:
     created_at: datetime
     intent_at: datetime | None
     deadline_at: datetime | None
+    visible_at: datetime | None
     due_at: datetime | None
     ended_at: datetime | None
     idempotency_key: str = ""
@@ -188,6 +189,7 @@ class OperationView:
             created_at=_instant(row.created_at),
             intent_at=instant(row.intent_at),
             deadline_at=instant(row.deadline_at),
+            visible_at=instant(row.visible_at),
             due_at=instant(row.due_at),
             ended_at=instant(row.ended_at),
             idempotency_key=ids.sent_key(row.task, row.key, row.idempotency_key),

@@ -284,6 +284,7 @@ class Program:
                 position=dice.randint(1, 9),
                 # Shorter than what is left of a task's time whenever there is any, so that it is exact.
                 timeout_us=4 * SECOND,
+                visible_us=turn % 3 * SECOND,
                 events=events,
             )
         if kind == "outcome":

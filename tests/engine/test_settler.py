@@ -7,6 +7,7 @@ import itertools
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -212,6 +213,39 @@ async def test_what_comes_next_can_be_asked_and_nothing_changes(
     place = await house.place(f"{handle.id}:{KEY}")
     assert place is not None
     assert plan.at == place.ask_at is not None
+    view, _ = await app.operations.show(f"{handle.id}:{KEY}")
+    assert view.deadline_at is not None
+    assert plan.refused_until == view.visible_at == view.deadline_at + timedelta(seconds=60)
+
+
+async def test_a_person_waits_for_an_effect_to_be_visible_as_the_tool_said_at_the_call(
+    house: House, recorder: Recorder
+) -> None:
+    async def away(call: ToolCall) -> Any:
+        raise ConnectionResetError
+
+    files = register(house, recorder, away, visible_within="1h")
+    await recorder.plan(Rule.act_then_reset())
+    handle = await house.submit(files)
+    house.start()
+    await house.waits(handle, "reconciliation")
+    # What the tool says today changes nothing for a call that was made.
+    desk = Outlast("desk", store=house.store)
+    desk.tool(name="create", effect="queryable", find=away, visible_within=0)(away)
+    name = f"{handle.id}:{KEY}"
+    view, _ = await desk.operations.show(name)
+    assert view.deadline_at is not None
+    assert view.visible_at == view.deadline_at + timedelta(hours=1)
+    for verdict in ("did_not_happen", "send_again"):
+        with pytest.raises(SettlementConflict) as refused:
+            await desk.operations.settle(name, verdict, reason="it is not there", by="kim")  # type: ignore[arg-type]
+        assert refused.value.state == "too_early"
+        assert (await desk.operations.plan(name)).refused_until == view.visible_at
+    settled = await desk.operations.settle(
+        name, "did_not_happen", reason="they looked themselves", by="kim", forced=True
+    )
+    assert settled.state == "failed"
+    assert (await desk.operations.plan(name)).refused_until is None
 
 
 @pytest.mark.parametrize(

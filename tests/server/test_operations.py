@@ -50,7 +50,9 @@ async def test_the_queue_says_since_when_and_what_comes_next(desk: Desk) -> None
     assert [event["kind"] for event in shown["timeline"]] == ["operation.started", "operation.unknown"]
     plan = (await desk.client.get(shown["links"]["plan"])).json()
     assert plan == {"operation": operation, "state": "unknown", "action": "person", "why": queue["why"],
-                    "at": None, "asked": 1}  # fmt: skip
+                    "at": None, "asked": 1, "refused_until": shown["visible_at"]}  # fmt: skip
+    # The tool says nothing of when its effect shows, so that it is open to people when the call is over.
+    assert shown["visible_at"] == shown["deadline_at"]
     await settle(desk, operation.replace("#", "%23"), **HAPPENED)
     shown = (await desk.client.get(path)).json()
     assert shown["queue"] is None

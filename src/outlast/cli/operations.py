@@ -122,7 +122,9 @@ async def settle_operation(
     turn: Annotated[
         int | None, typer.Option(min=0, help="The turn that you saw: refused if it moved on.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Although the call may still be under way.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Although it may be under way, or may not show yet.")
+    ] = False,
     tenant: options.Tenant = "default",
     database_url: options.DatabaseUrl = None,
     as_json: options.AsJson = False,
@@ -184,6 +186,7 @@ async def plan_operation(
             ("why", decided.why),
             ("at", decided.at),
             ("asked", decided.asked or None),
+            ("not happened, or again", _refused_until(decided.refused_until)),
         ]
     )
 
@@ -315,10 +318,16 @@ def _say_operation(view: OperationView, place: QueueView | None) -> None:
             ("settled by", view.settled_by),
             ("intent", view.intent_at),
             ("deadline", view.deadline_at),
+            ("shows until", view.visible_at if view.visible_at != view.deadline_at else None),
             ("ended", view.ended_at),
             *_place(place),
         ]
     )
+
+
+def _refused_until(at: datetime | None) -> str | None:
+    """Until when a person cannot settle it so."""
+    return None if at is None else f"refused until {plain(at)} unless forced"
 
 
 def _instead(place: QueueView) -> str:

@@ -16,6 +16,7 @@ from outlast.connecting.writing import content, key_header, part, seconds, task_
 from outlast.core import ids
 from outlast.core.durations import Duration, microseconds
 from outlast.core.webhooks import SignedBody
+from outlast.entrances import guarded
 from outlast.errors import InvalidRequest, TaskCancelled, TaskFailed
 from outlast.store.changing import OutsidePosted
 from outlast.store.posting import CancelReply, Posted
@@ -32,6 +33,7 @@ NO_VALUES: Final[dict[str, Any]] = {"input": None, "result": None}
 PATIENCE_S: Final = 60.0
 
 
+@guarded()
 class ClientTask:
     """A submitted task."""
 
@@ -66,6 +68,7 @@ class ClientTask:
         return self._client.events(self.id, after=after)
 
 
+@guarded()
 class Client:
     """An app that runs elsewhere, by its HTTP API; see ``outlast.connecting``.
 
@@ -120,7 +123,7 @@ class Client:
         run_at: datetime | None = None,
         version: str | None = None,
         trace: str | None = None,
-        budget: Any = None,
+        budget: Mapping[str, Any] | None = None,
     ) -> ClientTask:
         """Accept a task; when this returns, it is stored. As ``Outlast.submit``, by the agent's name.
 

@@ -13,7 +13,8 @@ from outlast.connecting.wire import Wire
 from outlast.connecting.writing import part, revision_header, seconds, task_path
 from outlast.core.durations import Duration
 from outlast.core.schedule import Missed, Overlap
-from outlast.errors import InvalidRequest, NotFound
+from outlast.entrances import guarded
+from outlast.errors import InvalidRequest, InvalidSchedule, NotFound
 from outlast.ledger import PlanView, ToolStats
 from outlast.linking import EXPIRES, ApprovalLink
 from outlast.schedules import ScheduleView
@@ -31,6 +32,7 @@ from outlast.views import (
 )
 
 
+@guarded()
 class Operations:
     """The ledger and the reconciliation queue; see ``outlast.Operations``."""
 
@@ -101,6 +103,7 @@ class Operations:
         return [view(ToolStats, body) for body in (await self._wire.get("/v1/operations/stats"))["items"]]
 
 
+@guarded()
 class Approvals:
     """Questions that wait for people, and their decisions; see ``outlast.Approvals``."""
 
@@ -168,6 +171,7 @@ class Approvals:
         return view(ApprovalView, answer.body)
 
 
+@guarded()
 class Rules:
     """Standing rules; see ``outlast.Rules``."""
 
@@ -197,6 +201,7 @@ class Rules:
         return [view(RuleView, body) for body in (await self._wire.get("/v1/rules"))["items"]]
 
 
+@guarded()
 class Pauses:
     """Switches that stop new intents; see ``outlast.Pauses``. Those for everybody are shown only."""
 
@@ -229,6 +234,7 @@ class Pauses:
         return [view(AuditView, body) for body in page["items"]]
 
 
+@guarded(refusal=InvalidSchedule)
 class Schedules:
     """What fires tasks by the clock; see ``outlast.Schedules``."""
 
@@ -333,6 +339,7 @@ class Schedules:
         return view(ScheduleView, answer.body)
 
 
+@guarded()
 class Versions:
     """Versions of agents that live tasks need; see ``outlast.Outlast.versions``."""
 

@@ -21,8 +21,11 @@ def microseconds(value: Duration, *, what: str, zero: bool = False) -> int:
     value: seconds as a number, a timedelta, or text of parts ``<number><us|ms|s|m|h|d>``. what: its name, for
     the error. zero: whether nothing is allowed. Raises InvalidRequest for nonsense, negative, too long.
     """
-    if isinstance(value, bool):
-        raise InvalidRequest(f"{what} must be a duration, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int | float | str | timedelta):
+        raise InvalidRequest(f"{what} must be a duration, not {type(value).__name__}")
+    if isinstance(value, int) and abs(value) > MAX_US:
+        # Before it becomes a float, which cannot hold every number, nor every number be shown.
+        raise InvalidRequest(f"{what} is no length of time: a hundred years is the most")
     if isinstance(value, timedelta):
         amount = value / timedelta(microseconds=1)
     elif isinstance(value, int | float):

@@ -281,6 +281,7 @@ async def _intend(run: Run, operation: Operation, consent: Consent | None) -> st
             effect=tool.effect,
             arguments=operation.text,
             timeout_us=tool.timeout_us,
+            visible_us=tool.visible_within_us or 0,
             attempt=operation.attempt,
             turn=operation.turn,
             provider=tool.provider,

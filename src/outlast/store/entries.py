@@ -165,7 +165,8 @@ class CommitIntent:
 
     Admitted: the row exists, state ``running``, attempt and turn one higher than ``attempt`` and ``turn``
     given here (0 and 0 for a new operation), epoch that of the lease, deadline_at = now + timeout_us, never
-    later than the task's; the business key, if there is one, is held by this operation.
+    later than the task's; visible_at = deadline_at + visible_us, which is how long an effect may take to
+    show; the business key, if there is one, is held by this operation.
     Refused, nothing written, by the first that applies: ``deadline`` (the task's time is over),
     ``cancelled`` (a cancel stands), ``not_planned`` (the stored state, attempt or turn is another),
     ``paused`` (a switch stands for everything, this tenant or this tool), ``held <us>`` (the provider asked
@@ -195,6 +196,7 @@ class CommitIntent:
     effect: Effect
     arguments: str
     timeout_us: int
+    visible_us: int = 0
     attempt: int = 0
     turn: int = 0
     provider: str | None = None

@@ -187,7 +187,8 @@ class OperationRow:
 
     position: order of first record within the task. attempt: sends so far (an intent raises it). turn: the
     compare-and-set counter that every send, query and settlement takes. epoch: the lease of the last intent.
-    deadline_at: of the last attempt. due_at: of a timer. settled_by: worker, settler or ``person:<who>``.
+    deadline_at: of the last attempt. visible_at: until when an effect of it may still show, by what its tool
+    said at the intent. due_at: of a timer. settled_by: worker, settler or ``person:<who>``.
     idempotency_key: of an operation that a fork took over, the key that was sent before; None for its own.
     usage: JSON text of what its attempts have spent.
     """
@@ -218,6 +219,7 @@ class OperationRow:
     business_key: str | None = None
     idempotency_key: str | None = None
     usage: str | None = None
+    visible_at: int | None = None
 
 
 @record
@@ -272,8 +274,9 @@ class Settlement:
     """What a person or the settler records of an unknown operation.
 
     verdict ``happened`` (result: JSON text), ``did_not_happen``, ``send_again``. turn: the turn that was
-    seen, or None for whatever it is now. The last two are refused as ``too_early`` before the attempt's
-    deadline unless ``forced``. by: ``person:<who>`` or ``settler``; by a person, what was decided of the
+    seen, or None for whatever it is now. Unless ``forced``, the last two are refused as ``too_early``: of a
+    person before the operation's ``visible_at``, of the settler, which knows what it has seen, before the
+    attempt's deadline. by: ``person:<who>`` or ``settler``; by a person, what was decided of the
     operation before is spent. ``send_again`` leaves the operation unknown and in the queue, marked to be sent
     again (turn + 1, nobody asks any more): only the intent of that resend takes it out.
     """

@@ -51,8 +51,8 @@ def _parked_hold_nothing(patch: Patch) -> None:
 def _taken_over_under_its_own_key(patch: Patch) -> None:
     patch.sql(
         "adopt_issued",
-        "first_intent_at, deadline_at, idempotency_key\nfrom",
-        "first_intent_at, deadline_at, null\nfrom",
+        "first_intent_at, deadline_at, visible_at, idempotency_key\nfrom",
+        "first_intent_at, deadline_at, visible_at, null\nfrom",
     )
 
 
@@ -118,8 +118,8 @@ BROKEN = {
         _taken_over_under_its_own_key,
         _FORKING,
         function="take_over",
-        old="i.deadline_at, i.idempotency_key",
-        new="i.deadline_at, null",
+        old="i.visible_at, i.idempotency_key",
+        new="i.visible_at, null",
     ),
     "nobody_waits_for_a_provider": Broken(
         _nobody_waits,

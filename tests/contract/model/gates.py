@@ -64,9 +64,10 @@ class Gates(Kept):
             question.state = "used"
         self.business.take((*name, entry.key), business)
         position = there.position if there else entry.position
+        deadline_at = min(now + entry.timeout_us, task.deadline_at or FOREVER)
         task.operations[entry.key] = Operation(
             kind=entry.kind, position=position, state="running", attempt=attempt + 1, turn=turn + 1,
-            deadline_at=min(now + entry.timeout_us, task.deadline_at or FOREVER),
+            deadline_at=deadline_at, visible_at=deadline_at + entry.visible_us,
             due_at=there.due_at if there else None, sent=there.sent if there else None,
         )  # fmt: skip
         return None

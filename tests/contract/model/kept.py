@@ -33,6 +33,7 @@ class Operation:
     attempt: int = 0
     turn: int = 0
     deadline_at: int | None = None
+    visible_at: int | None = None
     due_at: int | None = None
     settled_by: str | None = None
     open: bool = False

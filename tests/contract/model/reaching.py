@@ -29,7 +29,8 @@ class Reaching(Kept):
             return Settled(kind="not_found")
         if operation.state != "unknown" or one.turn not in (None, operation.turn):
             return Settled(kind="conflict", state=operation.state)
-        left = (operation.deadline_at or 0) - now
+        person = one.by.startswith("person:")
+        left = ((operation.visible_at if person else operation.deadline_at) or 0) - now
         if one.verdict != "happened" and not one.forced and left > 0:
             return Settled(kind="too_early", state=operation.state, wait_us=left)
         state = {"happened": "succeeded", "did_not_happen": "failed", "send_again": "unknown"}[one.verdict]

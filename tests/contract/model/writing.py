@@ -63,8 +63,8 @@ class Writing(Gates):
                     return None
                 task.operations[entry.key] = Operation(
                     kind=issued.kind, position=entry.position, state="unknown", attempt=issued.attempt,
-                    turn=issued.turn + 1, deadline_at=issued.deadline_at, open=True, sent=issued.sent,
-                    gone=issued.state in ("succeeded", "failed"),
+                    turn=issued.turn + 1, deadline_at=issued.deadline_at, visible_at=issued.visible_at,
+                    open=True, sent=issued.sent, gone=issued.state in ("succeeded", "failed"),
                 )  # fmt: skip
             case AttachSession():
                 taken = self._attach(name, entry)

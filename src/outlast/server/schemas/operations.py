@@ -38,7 +38,11 @@ class NewSettlement(Body):
     ] = None
     forced: Annotated[
         bool,
-        Field(strict=True, description="Settle as not happened although the call may still be under way."),
+        Field(
+            strict=True,
+            description="Settle so although the call may still be under way, or its effect may not show yet:"
+            " `did_not_happen` and `send_again` are refused before `visible_at` otherwise.",
+        ),
     ] = False
 
 
@@ -80,6 +84,10 @@ class Operation(BaseModel):
     created_at: datetime
     intent_at: datetime | None
     deadline_at: datetime | None
+    visible_at: Annotated[
+        datetime | None,
+        Field(description="Until when an effect of the last attempt may still show, as its tool said then."),
+    ]
     due_at: datetime | None
     ended_at: datetime | None
     links: OperationLinks
@@ -135,6 +143,13 @@ class OperationPlan(BaseModel):
     why: str
     at: Annotated[datetime | None, Field(description="When, if not at once.")]
     asked: Annotated[int, Field(description="Questions to the other side so far.")]
+    refused_until: Annotated[
+        datetime | None,
+        Field(
+            description="Until when a person's `did_not_happen` and `send_again` are refused unless forced;"
+            " null where they are not."
+        ),
+    ]
 
 
 class ToolStats(BaseModel):
@@ -205,6 +220,7 @@ def operation_body(view: OperationView, root: str) -> dict[str, Any]:
         "created_at": written(view.created_at),
         "intent_at": written(view.intent_at),
         "deadline_at": written(view.deadline_at),
+        "visible_at": written(view.visible_at),
         "due_at": written(view.due_at),
         "ended_at": written(view.ended_at),
         "links": {
@@ -252,6 +268,7 @@ def plan_body(view: PlanView) -> dict[str, Any]:
         "why": view.why,
         "at": written(view.at),
         "asked": view.asked,
+        "refused_until": written(view.refused_until),
     }
 
 

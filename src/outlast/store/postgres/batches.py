@@ -77,6 +77,7 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
     records: list[tuple[Any, ...]] = []
     outcomes: list[tuple[Any, ...]] = []
     usages: list[str | None] = []
+    visibles: list[int] = []
     gone: list[tuple[Any, ...]] = []
     waits: list[tuple[Any, ...]] = []
     turns: list[tuple[Any, ...]] = []
@@ -143,6 +144,7 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                             entry.attempt, entry.turn, None if business is None else business.value,
                         )
                     )  # fmt: skip
+                    visibles.append(entry.visible_us)
                     if entry.resend:
                         rare.setdefault("resends", []).append(place)
                     if entry.consent is not None:
@@ -237,6 +239,8 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
 
     if any(usages):
         rare["usages"] = usages
+    if any(visibles):
+        rare["visibles"] = visibles
     arguments: list[Any] = [batch.writer, batch.number, now, waves]
     groups = (
         heads, events, records, outcomes, gone, waits, turns, intents, honours, wants, notes, ends, keys,

@@ -211,6 +211,7 @@ def operation_of(row: asyncpg.Record) -> OperationRow:
         business_key=row["business_key"],
         idempotency_key=row["idempotency_key"],
         usage=row["usage"],
+        visible_at=row["visible_at"],
     )
 
 

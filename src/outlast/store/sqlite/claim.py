@@ -323,4 +323,5 @@ def operation_row(row: Row) -> OperationRow:
         business_key=row[23],
         idempotency_key=row[24],
         usage=row[25],
+        visible_at=row[26],
     )

@@ -20,6 +20,7 @@ def admit(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
         if at >= head.deadline_at:
             return "deadline"
         deadline_at = min(deadline_at, head.deadline_at)
+    visible_at = deadline_at + entry.visible_us
     if head.cancelling and entry.kind != "compensation":
         return "cancelled"
     business = entry.business
@@ -49,6 +50,7 @@ def admit(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
             entry.arguments,
             at,
             deadline_at,
+            visible_at,
             value,
         ),
     )
@@ -65,6 +67,7 @@ def admit(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
                 entry.arguments,
                 at,
                 deadline_at,
+                visible_at,
                 value,
                 head.tenant,
                 head.task,
@@ -126,5 +129,5 @@ def _is_planned(tx: Transaction, head: Head, entry: CommitIntent) -> bool:
     found = tx.row("read_operation", (head.tenant, head.task, entry.key))
     if found is None:
         return entry.attempt == 0 and entry.turn == 0 and not entry.resend
-    state, attempt, turn, _ = found
+    state, attempt, turn, *_ = found
     return state in _admits(entry) and (attempt, turn) == (entry.attempt, entry.turn)

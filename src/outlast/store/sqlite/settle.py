@@ -31,11 +31,14 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
     found = tx.row("read_operation", name)
     if found is None:
         return Settled(kind="not_found")
-    state, attempt, turn, deadline_at = found
+    state, attempt, turn, deadline_at, visible_at = found
     if state != "unknown" or (one.turn is not None and one.turn != turn):
         return Settled(kind="conflict", state=state)
-    if one.verdict != "happened" and not one.forced and deadline_at is not None and at < deadline_at:
-        return Settled(kind="too_early", state=state, wait_us=deadline_at - at)
+    by_person = one.by.startswith("person:")
+    # What a person says of an effect counts once it had to be visible; the settler's rules are its own.
+    open_until = visible_at if by_person else deadline_at
+    if one.verdict != "happened" and not one.forced and at < open_until:
+        return Settled(kind="too_early", state=state, wait_us=open_until - at)
     head = Head.read(tx, one.tenant, one.task, at)
     live = head is not None and head.live
     settled = _STATES[one.verdict]
@@ -73,7 +76,6 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
         }
     )
     counts.count(tx, name, settled)
-    by_person = one.by.startswith("person:")
     tx.run("add_evidence", (*name, attempt, "person" if by_person else "answered", kept, at, None))
     if by_person:
         approving.spend(tx, name)

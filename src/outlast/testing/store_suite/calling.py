@@ -20,7 +20,7 @@ class TestCommitIntent:
         await scene.write(await scene.claim_task(record), scene.release())
         claimed = await scene.claim_task(record)
         scene.pass_time(3 * SECOND)
-        intent = scene.intent(timeout_us=11 * SECOND)
+        intent = scene.intent(timeout_us=11 * SECOND, visible_us=7 * SECOND)
         assert (await scene.flush(claimed, intent)).refusals == ()
         assert await scene.operation(claimed, intent.key) == OperationRow(
             tenant=claimed.tenant,
@@ -43,6 +43,7 @@ class TestCommitIntent:
             intent_at=scene.now,
             first_intent_at=scene.now,
             deadline_at=scene.now + 11 * SECOND,
+            visible_at=scene.now + 18 * SECOND,
             due_at=None,
             ended_at=None,
             settled_by=None,

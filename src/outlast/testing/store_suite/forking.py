@@ -312,6 +312,7 @@ class TestIssued:
                 intent_at=one.intent_at,
                 first_intent_at=one.first_intent_at,
                 deadline_at=one.deadline_at,
+                visible_at=one.visible_at,
                 idempotency_key=f"{record.task}:{one.key}",
             )
             for one in (second, third)

@@ -166,6 +166,79 @@ class TestSettle:
         assert settled.kind == "settled"
 
     @pytest.mark.parametrize("verdict", ["did_not_happen", "send_again"])
+    async def test_of_a_person_is_too_early_before_the_effect_has_to_be_visible(
+        self, scene: Scene, verdict: str
+    ) -> None:
+        claimed = await scene.running()
+        key = await scene.called(claimed, "unknown", timeout_us=11 * SECOND, visible_us=7 * SECOND)
+        settlement = scene.settlement(claimed, key, verdict)
+        row = await scene.operation(claimed, key)
+        assert row.visible_at == (row.deadline_at or 0) + 7 * SECOND
+        before = await scene.store.dump()
+        # At the deadline, and a microsecond before the effect has to be visible.
+        for at, left in ((row.deadline_at, 7 * SECOND), (row.visible_at - 1, 1)):
+            assert await scene.store.settle([settlement], now=at) == [
+                Settled(kind="too_early", state="unknown", wait_us=left)
+            ]
+            assert changed(before, await scene.store.dump()) == {}
+        [settled] = await scene.store.settle([settlement], now=row.visible_at)
+        assert settled.kind == "settled"
+
+    @pytest.mark.parametrize("verdict", ["did_not_happen", "send_again"])
+    @pytest.mark.parametrize("after_us", [0, 1, SECOND])
+    async def test_of_a_person_is_open_once_the_effect_had_to_be_visible(
+        self, scene: Scene, verdict: str, after_us: int
+    ) -> None:
+        claimed = await scene.running()
+        key = await scene.called(claimed, "unknown", timeout_us=11 * SECOND, visible_us=7 * SECOND)
+        scene.pass_time(18 * SECOND + after_us)
+        [settled] = await scene.store.settle([scene.settlement(claimed, key, verdict)], now=scene.now)
+        assert settled.kind == "settled"
+
+    @pytest.mark.parametrize("verdict", ["happened", "did_not_happen", "send_again"])
+    async def test_of_a_person_that_happened_or_is_forced_need_not_be_visible(
+        self, scene: Scene, verdict: str
+    ) -> None:
+        claimed = await scene.running()
+        key = await scene.called(claimed, "unknown", timeout_us=11 * SECOND, visible_us=7 * SECOND)
+        scene.pass_time(12 * SECOND)
+        settlement = scene.settlement(claimed, key, verdict, forced=verdict != "happened")
+        [settled] = await scene.store.settle([settlement], now=scene.now)
+        assert settled.kind == "settled"
+
+    async def test_counts_from_the_last_attempt_and_what_its_tool_said_then(self, scene: Scene) -> None:
+        """Each intent records it: a tool that is declared anew changes nothing for a call that was made."""
+        claimed = await scene.running()
+        intent = scene.intent(timeout_us=11 * SECOND, visible_us=900 * SECOND)
+        await scene.write(claimed, intent)
+        await scene.write(claimed, await scene.outcome(claimed, intent.key, "unknown"))
+        again = scene.settlement(claimed, intent.key, "send_again", forced=True)
+        await scene.store.settle([again], now=scene.now)
+        row = await scene.operation(claimed, intent.key)
+        scene.pass_time(3 * SECOND)
+        resend = replace(intent, attempt=row.attempt, turn=row.turn, resend=True, visible_us=5 * SECOND)
+        await scene.write(claimed, resend)
+        await scene.write(claimed, await scene.outcome(claimed, intent.key, "unknown"))
+        settlement = scene.settlement(claimed, intent.key, "did_not_happen")
+        opens = scene.now + 16 * SECOND
+        assert (await scene.operation(claimed, intent.key)).visible_at == opens
+        assert [one.kind for one in await scene.store.settle([settlement], now=opens - 1)] == ["too_early"]
+        assert [one.kind for one in await scene.store.settle([settlement], now=opens)] == ["settled"]
+
+    @pytest.mark.parametrize("verdict", ["did_not_happen", "send_again"])
+    async def test_of_the_settler_waits_for_the_deadline_alone(self, scene: Scene, verdict: str) -> None:
+        """It knows what it has seen; when absence counts is ``core.settle.plan``'s to say."""
+        claimed = await scene.running()
+        key = await scene.called(claimed, "unknown", timeout_us=11 * SECOND, visible_us=7 * SECOND)
+        settlement = scene.settlement(claimed, key, verdict, by="settler")
+        scene.pass_time(11 * SECOND - 1)
+        [settled] = await scene.store.settle([settlement], now=scene.now)
+        assert (settled.kind, settled.wait_us) == ("too_early", 1)
+        scene.pass_time(1)
+        [settled] = await scene.store.settle([settlement], now=scene.now)
+        assert settled.kind == "settled"
+
+    @pytest.mark.parametrize("verdict", ["did_not_happen", "send_again"])
     async def test_may_be_forced(self, scene: Scene, verdict: str) -> None:
         claimed = await scene.running()
         key = await scene.called(claimed, "unknown", timeout_us=11 * SECOND)

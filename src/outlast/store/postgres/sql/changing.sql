@@ -43,7 +43,7 @@ select kind, task, woken, told
 select c.item, i.tenant, i.task, i.key, 0 as position, i.kind, i.name, i.state, i.request, i.decision, i.effect,
        i.attempt, i.turn, 0 as epoch, i.arguments, null as result, null as error, 0 as created_at, i.intent_at,
        i.first_intent_at, i.deadline_at, null as due_at, null as ended_at, null as settled_by, null as business_key,
-       i.idempotency_key, null as usage
+       i.idempotency_key, null as usage, i.visible_at
   from unnest($1::text[], $2::text[]) with ordinality as c (tenant, task, item)
   join outlast.issued i on i.tenant = c.tenant and i.task = c.task
  order by c.item, i.first_intent_at, i.key;

@@ -55,7 +55,8 @@ select c.item, i.input, i.user_name, i.trace, i.submitted_at, a.failures, a.atte
 -- name: load_operations
 select c.item, o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect,
        o.attempt, o.turn, o.epoch, o.arguments, o.result, o.error, o.created_at, o.intent_at, o.first_intent_at,
-       o.deadline_at, o.due_at, o.ended_at, o.settled_by, o.business_key, o.idempotency_key, o.usage
+       o.deadline_at, o.due_at, o.ended_at, o.settled_by, o.business_key, o.idempotency_key, o.usage,
+       o.visible_at
   from unnest($1::text[], $2::text[]) with ordinality as c (tenant, task, item)
   join outlast.operations o on o.tenant = c.tenant and o.task = c.task
  order by c.item, o.position, o.key;
@@ -96,7 +97,7 @@ select item, now, task_state, task_epoch, cancelling, lease_epoch, lease_until, 
 -- name: claim_open
 select tenant, task, key, "position", kind, name, state, request, decision, effect, attempt, turn, epoch, arguments,
        result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by, business_key,
-       idempotency_key, usage, trace, task_ended
+       idempotency_key, usage, visible_at, trace, task_ended
   from outlast.claim_open($1, $2, $3, $4, $5);
 
 -- Put taken operations back.

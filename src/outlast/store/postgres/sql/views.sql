@@ -138,7 +138,7 @@ select l.epoch, l.round, l.session, coalesce(s.name, l.session), l.version, l.co
 -- name: list_task_operations
 select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect, o.attempt,
        o.turn, o.epoch, o.arguments, o.result, o.error, o.created_at, o.intent_at, o.first_intent_at, o.deadline_at,
-       o.due_at, o.ended_at, o.settled_by, o.business_key, o.idempotency_key, o.usage
+       o.due_at, o.ended_at, o.settled_by, o.business_key, o.idempotency_key, o.usage, o.visible_at
   from outlast.operations o
  where o.tenant = $1 and o.task = $2
    and ($3::text is null or o.key = $3)
@@ -154,7 +154,7 @@ select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, 
 -- name: list_unknown_operations
 select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect, o.attempt,
        o.turn, o.epoch, o.arguments, o.result, o.error, o.created_at, o.intent_at, o.first_intent_at, o.deadline_at,
-       o.due_at, o.ended_at, o.settled_by, o.business_key, o.idempotency_key, o.usage
+       o.due_at, o.ended_at, o.settled_by, o.business_key, o.idempotency_key, o.usage, o.visible_at
   from outlast.unsettled u
   join outlast.operations o on o.tenant = u.tenant and o.task = u.task and o.key = u.key
  where u.tenant = $1

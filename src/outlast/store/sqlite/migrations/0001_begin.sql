@@ -166,6 +166,8 @@ create table operations (
     intent_at integer,
     first_intent_at integer,
     deadline_at integer,
+    -- Until when an effect of the last attempt may still show, as the tool said at the intent.
+    visible_at integer,
     due_at integer,
     ended_at integer,
     settled_by text,
@@ -451,6 +453,7 @@ create table issued (
     first_intent_at integer not null,
     intent_at integer not null,
     deadline_at integer not null,
+    visible_at integer not null,
     primary key (tenant, task, key)
 ) strict, without rowid;
 

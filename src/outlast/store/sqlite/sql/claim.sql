@@ -104,6 +104,6 @@ where tenant = :tenant and task = :task;
 -- name: load_operations
 select tenant, task, key, position, kind, name, state, request, decision, effect, attempt, turn, epoch, arguments,
     result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by, business_key,
-    idempotency_key, usage
+    idempotency_key, usage, visible_at
 from operations
 where tenant = :tenant and task = :task;

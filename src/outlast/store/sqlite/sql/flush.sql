@@ -32,7 +32,7 @@ on conflict do nothing;
 
 -- Read what a compare-and-set of an operation compares with.
 -- name: read_operation
-select state, attempt, turn, deadline_at
+select state, attempt, turn, deadline_at, visible_at
 from operations
 where tenant = :tenant and task = :task and key = :key;
 
@@ -48,9 +48,10 @@ where tenant = :tenant and task = :task and key = :key
 -- Commit the intent of an operation that was not on record.
 -- name: commit_first_intent
 insert into operations (tenant, task, key, position, kind, name, state, request, decision, effect, attempt, turn,
-    epoch, arguments, created_at, intent_at, first_intent_at, deadline_at, business_key)
+    epoch, arguments, created_at, intent_at, first_intent_at, deadline_at, visible_at,
+    business_key)
 values (:tenant, :task, :key, :position, :kind, :name, 'running', :request, :decision, :effect, 1, 1,
-    :epoch, :arguments, :now, :now, :now, :deadline_at, :business_key)
+    :epoch, :arguments, :now, :now, :now, :deadline_at, :visible_at, :business_key)
 on conflict do nothing;
 
 -- Commit an intent by compare-and-set on attempt, turn and state.
@@ -58,8 +59,8 @@ on conflict do nothing;
 update operations
 set kind = :kind, name = :name, state = 'running', request = :request, decision = :decision, effect = :effect,
     attempt = attempt + 1, turn = turn + 1, epoch = :epoch, arguments = :arguments, result = null, error = null,
-    intent_at = :now, first_intent_at = coalesce(first_intent_at, :now), deadline_at = :deadline_at, ended_at = null,
-    settled_by = null, business_key = :business_key
+    intent_at = :now, first_intent_at = coalesce(first_intent_at, :now), deadline_at = :deadline_at,
+    visible_at = :visible_at, ended_at = null, settled_by = null, business_key = :business_key
 where tenant = :tenant and task = :task and key = :key and attempt = :attempt and turn = :turn
     and state in (:planned, :approved);
 

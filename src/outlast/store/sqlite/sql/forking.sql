@@ -46,11 +46,12 @@ returning announce;
 -- first, where the fork may go another way: which branch is first is recorded behind them, and the fork races again.
 -- name: fork_operations
 insert into operations (tenant, task, key, position, kind, name, state, request, decision, effect, attempt, turn,
-    epoch, arguments, result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by,
-    lost, business_key, idempotency_key, usage)
+    epoch, arguments, result, error, created_at, intent_at, first_intent_at, deadline_at, visible_at, due_at,
+    ended_at, settled_by, lost, business_key, idempotency_key, usage)
 select tenant, :new, key, position, kind, name, state, request, decision, effect, attempt, turn,
-    0, arguments, result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by,
-    lost, business_key, coalesce(idempotency_key, case when attempt > 0 then task || ':' || key end), usage
+    0, arguments, result, error, created_at, intent_at, first_intent_at, deadline_at, visible_at, due_at,
+    ended_at, settled_by, lost, business_key,
+    coalesce(idempotency_key, case when attempt > 0 then task || ':' || key end), usage
 from operations
 where tenant = :tenant and task = :task
     and (:before is null or (position < :before and not lost));
@@ -58,9 +59,9 @@ where tenant = :tenant and task = :task
 -- Keep the calls that were made at a place or behind it, but for those whose effects are gone.
 -- name: fork_issued
 insert into issued (tenant, task, key, kind, name, state, request, decision, effect, attempt, turn, arguments,
-    idempotency_key, first_intent_at, intent_at, deadline_at)
+    idempotency_key, first_intent_at, intent_at, deadline_at, visible_at)
 select tenant, :new, key, kind, name, state, request, decision, effect, attempt, turn, arguments,
-    coalesce(idempotency_key, task || ':' || key), first_intent_at, intent_at, deadline_at
+    coalesce(idempotency_key, task || ':' || key), first_intent_at, intent_at, deadline_at, visible_at
 from operations
 where tenant = :tenant and task = :task and position >= :before and kind in ('tool', 'model', 'compensation')
     and attempt > 0
@@ -74,9 +75,9 @@ where tenant = :tenant and task = :task and position >= :before and kind in ('to
 -- Keep the calls that a fork has not taken over for a fork of it.
 -- name: fork_issued_again
 insert into issued (tenant, task, key, kind, name, state, request, decision, effect, attempt, turn, arguments,
-    idempotency_key, first_intent_at, intent_at, deadline_at)
+    idempotency_key, first_intent_at, intent_at, deadline_at, visible_at)
 select tenant, :new, key, kind, name, state, request, decision, effect, attempt, turn, arguments,
-    idempotency_key, first_intent_at, intent_at, deadline_at
+    idempotency_key, first_intent_at, intent_at, deadline_at, visible_at
 from issued
 where tenant = :tenant and task = :task
     and not exists (
@@ -88,9 +89,9 @@ where tenant = :tenant and task = :task
 -- Take a call over as unknown, under its own key and with its next turn; nothing where the ledger has it.
 -- name: adopt_issued
 insert into operations (tenant, task, key, position, kind, name, state, request, decision, effect, attempt, turn,
-    epoch, arguments, created_at, intent_at, first_intent_at, deadline_at, idempotency_key)
+    epoch, arguments, created_at, intent_at, first_intent_at, deadline_at, visible_at, idempotency_key)
 select tenant, task, key, :position, kind, name, 'unknown', request, decision, effect, attempt, turn + 1,
-    :epoch, arguments, :now, intent_at, first_intent_at, deadline_at, idempotency_key
+    :epoch, arguments, :now, intent_at, first_intent_at, deadline_at, visible_at, idempotency_key
 from issued
 where tenant = :tenant and task = :task and key = :key
 on conflict do nothing;
@@ -104,7 +105,7 @@ where tenant = :tenant and task = :task and key = :key;
 -- Read the calls that the task which a fork was made from has made behind the fork.
 -- name: read_issued
 select tenant, task, key, 0, kind, name, state, request, decision, effect, attempt, turn, 0, arguments, null, null, 0,
-    intent_at, first_intent_at, deadline_at, null, null, null, null, idempotency_key, null
+    intent_at, first_intent_at, deadline_at, null, null, null, null, idempotency_key, null, visible_at
 from issued
 where tenant = :tenant and task = :task
 order by first_intent_at, key;

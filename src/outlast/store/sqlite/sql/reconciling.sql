@@ -8,7 +8,8 @@
 select inputs.trace, tasks.state,
     operations.tenant, operations.task, operations.key, position, kind, name, operations.state, request, decision, effect,
     attempt, turn, operations.epoch, arguments, result, error, created_at, intent_at, first_intent_at,
-    operations.deadline_at, due_at, ended_at, settled_by, business_key, idempotency_key, usage
+    operations.deadline_at, due_at, ended_at, settled_by, business_key, idempotency_key, usage,
+    visible_at
 from unsettled
 join operations on operations.tenant = unsettled.tenant and operations.task = unsettled.task
     and operations.key = unsettled.key

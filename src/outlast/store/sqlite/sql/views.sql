@@ -86,7 +86,7 @@ order by 1;
 -- name: list_ledger
 select tenant, task, key, position, kind, name, state, request, decision, effect, attempt, turn, epoch, arguments,
     result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by, business_key,
-    idempotency_key, usage
+    idempotency_key, usage, visible_at
 from operations
 where tenant = :tenant and task = :task
     and (:key is null or key = :key)
@@ -103,7 +103,7 @@ limit :limit;
 -- name: list_unsettled
 select operations.tenant, operations.task, operations.key, position, kind, name, state, request, decision, effect,
     attempt, turn, epoch, arguments, result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at,
-    settled_by, business_key, idempotency_key, usage
+    settled_by, business_key, idempotency_key, usage, visible_at
 from unsettled
 join operations on operations.tenant = unsettled.tenant and operations.task = unsettled.task
     and operations.key = unsettled.key

@@ -163,6 +163,8 @@ create table outlast.operations (
     intent_at bigint,
     first_intent_at bigint,
     deadline_at bigint,
+    -- Until when an effect of the last attempt may still show, as the tool said at the intent.
+    visible_at bigint,
     due_at bigint,
     ended_at bigint,
     settled_by text,

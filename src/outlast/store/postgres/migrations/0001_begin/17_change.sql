@@ -18,6 +18,7 @@ create table outlast.issued (
     first_intent_at bigint not null,
     intent_at bigint not null,
     deadline_at bigint not null,
+    visible_at bigint not null,
     primary key (tenant, task, key)
 );
 

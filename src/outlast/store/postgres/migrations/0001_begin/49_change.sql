@@ -21,10 +21,11 @@ begin
          order by x.place
     loop
         insert into outlast.operations (tenant, task, key, position, kind, name, state, request, decision, effect,
-               attempt, turn, epoch, arguments, created_at, intent_at, first_intent_at, deadline_at, idempotency_key)
+               attempt, turn, epoch, arguments, created_at, intent_at, first_intent_at, deadline_at, visible_at,
+               idempotency_key)
         select i.tenant, i.task, i.key, v_item.position, i.kind, i.name, 'unknown', i.request, i.decision, i.effect,
                i.attempt, i.turn + 1, p_epoch[v_item.place >> 20], i.arguments, p_now, i.intent_at, i.first_intent_at,
-               i.deadline_at, i.idempotency_key
+               i.deadline_at, i.visible_at, i.idempotency_key
           from outlast.issued i
          where i.tenant = v_item.tenant and i.task = v_item.task and i.key = v_item.key
         on conflict do nothing;

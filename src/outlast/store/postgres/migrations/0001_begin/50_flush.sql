@@ -110,6 +110,8 @@ declare
     v_rare json;
     v_ruled boolean;
     d_place bigint[] := '{}';
+    -- A function has no more than a hundred arguments, so that this column of the intents comes among what is rare.
+    i_visible bigint[] := '{}';
     z_place bigint[] := '{}';
     c_place bigint[] := '{}';
     c_policy text[];
@@ -240,6 +242,7 @@ begin
     if v_rare is not null then
         z_place := array(select x.place::bigint from json_array_elements_text(v_rare -> 'losses') as x (place));
         o_usage := array(select x.usage from json_array_elements_text(v_rare -> 'usages') as x (usage));
+        i_visible := array(select x.us::bigint from json_array_elements_text(v_rare -> 'visibles') as x (us));
         d_place := array(select x.place::bigint from json_array_elements_text(v_rare -> 'resends') as x (place));
         select coalesce(array_agg(x.place), '{}'), array_agg(x.policy), array_agg(x.rules), array_agg(x.approval),
                array_agg(x.fingerprint)
@@ -571,14 +574,15 @@ begin
 
             insert into outlast.operations as o (tenant, task, key, position, kind, name, state, request, decision,
                    effect, attempt, turn, epoch, arguments, created_at, intent_at, first_intent_at, deadline_at,
-                   business_key)
+                   visible_at, business_key)
             select x.tenant, x.task, x.key, x.position, x.kind, x.name, 'running', x.request, x.decision, x.effect,
                    x.attempt + 1, x.turn + 1, h_epoch[x.place >> 20], x.arguments, v_now, v_now, v_now,
-                   least(v_now + x.timeout, h_deadline[x.place >> 20]), x.business
+                   least(v_now + x.timeout, h_deadline[x.place >> 20]),
+                   least(v_now + x.timeout, h_deadline[x.place >> 20]) + coalesce(x.visible, 0), x.business
               from unnest(i_place, i_wave, i_tenant, i_task, i_key, i_position, i_kind, i_name, i_request, i_decision,
-                          i_effect, i_arguments, i_timeout, i_attempt, i_turn, i_business)
+                          i_effect, i_arguments, i_timeout, i_attempt, i_turn, i_business, i_visible)
                    as x (place, wave, tenant, task, key, position, kind, name, request, decision, effect, arguments,
-                         timeout, attempt, turn, business)
+                         timeout, attempt, turn, business, visible)
              where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places)
             on conflict (tenant, task, key) do update
                set kind = excluded.kind, name = excluded.name, state = 'running', request = excluded.request,
@@ -586,7 +590,8 @@ begin
                    turn = excluded.turn, epoch = excluded.epoch, arguments = excluded.arguments, result = null,
                    error = null, intent_at = excluded.intent_at,
                    first_intent_at = coalesce(o.first_intent_at, excluded.first_intent_at),
-                   deadline_at = excluded.deadline_at, ended_at = null, settled_by = null,
+                   deadline_at = excluded.deadline_at, visible_at = excluded.visible_at, ended_at = null,
+                   settled_by = null,
                    business_key = excluded.business_key
              where o.state in ('planned', 'approved') and o.attempt = excluded.attempt - 1
                and o.turn = excluded.turn - 1;

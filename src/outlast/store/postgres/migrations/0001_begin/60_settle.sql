@@ -47,7 +47,10 @@ begin
                as s (tenant, task, key, verdict, who, reason, turn, result, evidence, forced, place)
          order by s.place
     loop
-        select o.state, o.attempt, o.turn, o.deadline_at, o.business_key into v_op
+        -- What a person says of an effect counts once it had to be visible; the settler's rules are its own.
+        select o.state, o.attempt, o.turn, o.business_key,
+               case when v_item.who like 'person:%' then o.visible_at else o.deadline_at end as open_until
+          into v_op
           from outlast.operations o
          where o.tenant = v_item.tenant and o.task = v_item.task and o.key = v_item.key
            for no key update;
@@ -60,9 +63,9 @@ begin
             v_kinds[v_item.place] := 'conflict';
             continue;
         end if;
-        if v_item.verdict <> 'happened' and not v_item.forced and v_now < v_op.deadline_at then
+        if v_item.verdict <> 'happened' and not v_item.forced and v_now < v_op.open_until then
             v_kinds[v_item.place] := 'too_early';
-            v_waits[v_item.place] := v_op.deadline_at - v_now;
+            v_waits[v_item.place] := v_op.open_until - v_now;
             continue;
         end if;
         select t.state, t.last_event into v_head
@@ -232,7 +235,7 @@ returns table (
     tenant text, task text, key text, "position" integer, kind text, name text, state text, request text, decision text,
     effect text, attempt integer, turn integer, epoch bigint, arguments text, result text, error text, created_at bigint,
     intent_at bigint, first_intent_at bigint, deadline_at bigint, due_at bigint, ended_at bigint, settled_by text,
-    business_key text, idempotency_key text, usage text, trace text, task_ended boolean
+    business_key text, idempotency_key text, usage text, visible_at bigint, trace text, task_ended boolean
 ) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -298,7 +301,8 @@ begin
     )
     select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect, o.attempt,
            o.turn, o.epoch, o.arguments, o.result, o.error, o.created_at, o.intent_at, o.first_intent_at, o.deadline_at,
-           o.due_at, o.ended_at, o.settled_by, o.business_key, o.idempotency_key, o.usage, i.trace, o.task_ended
+           o.due_at, o.ended_at, o.settled_by, o.business_key, o.idempotency_key, o.usage, o.visible_at, i.trace,
+           o.task_ended
       from turned o
       join outlast.inputs i on i.tenant = o.tenant and i.task = o.task
      order by o.place;

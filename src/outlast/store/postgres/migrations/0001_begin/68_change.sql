@@ -162,10 +162,10 @@ begin
         end if;
         insert into outlast.operations (tenant, task, key, position, kind, name, state, request, decision, effect,
                attempt, turn, epoch, arguments, result, error, created_at, intent_at, first_intent_at, deadline_at,
-               due_at, ended_at, settled_by, lost, business_key, idempotency_key, usage)
+               visible_at, due_at, ended_at, settled_by, lost, business_key, idempotency_key, usage)
         select o.tenant, v_item.new, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect,
                o.attempt, o.turn, 0, o.arguments, o.result, o.error, o.created_at, o.intent_at, o.first_intent_at,
-               o.deadline_at, o.due_at, o.ended_at, o.settled_by, o.lost, o.business_key,
+               o.deadline_at, o.visible_at, o.due_at, o.ended_at, o.settled_by, o.lost, o.business_key,
                coalesce(o.idempotency_key, case when o.attempt > 0 then o.task || ':' || o.key end), o.usage
           from outlast.operations o
          where o.tenant = v_item.tenant and o.task = v_item.task
@@ -175,10 +175,10 @@ begin
         -- Calls that were made there or behind it, but for those whose effects are gone; and what this task has not
         -- taken over itself.
         insert into outlast.issued (tenant, task, key, kind, name, state, request, decision, effect, attempt, turn,
-               arguments, idempotency_key, first_intent_at, intent_at, deadline_at)
+               arguments, idempotency_key, first_intent_at, intent_at, deadline_at, visible_at)
         select o.tenant, v_item.new, o.key, o.kind, o.name, o.state, o.request, o.decision, o.effect, o.attempt, o.turn,
                o.arguments, coalesce(o.idempotency_key, o.task || ':' || o.key), o.first_intent_at, o.intent_at,
-               o.deadline_at
+               o.deadline_at, o.visible_at
           from outlast.operations o
          where o.tenant = v_item.tenant and o.task = v_item.task and o.position >= v_before and o.attempt > 0
            and o.kind in ('tool', 'model', 'compensation')
@@ -187,7 +187,8 @@ begin
                               and u.kind = 'compensation' and u.state = 'succeeded')
          union all
         select i.tenant, v_item.new, i.key, i.kind, i.name, i.state, i.request, i.decision, i.effect, i.attempt, i.turn,
-               i.arguments, i.idempotency_key, i.first_intent_at, i.intent_at, i.deadline_at
+               i.arguments, i.idempotency_key, i.first_intent_at, i.intent_at, i.deadline_at,
+               i.visible_at
           from outlast.issued i
          where i.tenant = v_item.tenant and i.task = v_item.task
            and not exists (select from outlast.operations o
