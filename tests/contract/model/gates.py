@@ -62,7 +62,7 @@ class Gates(Kept):
                 return taken
         if question is not None:
             question.state = "used"
-        self.business.take((*name, entry.key), business)
+        self.business.take((*name, entry.key), business, now)
         position = there.position if there else entry.position
         task.operations[entry.key] = Operation(
             kind=entry.kind, position=position, state="running", attempt=attempt + 1, turn=turn + 1,

@@ -32,7 +32,7 @@ def admit(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
             switches.hold(tx, head.tenant, head.task, entry.name)
         return refusal
     first = entry.attempt == 0 and entry.turn == 0 and not entry.resend
-    value = None if business is None else business.value
+    value, rule = (None, None) if business is None else (business.value, business.stored())
     admitted = first and tx.run(
         "commit_first_intent",
         (
@@ -50,6 +50,7 @@ def admit(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
             at,
             deadline_at,
             value,
+            rule,
         ),
     )
     if not admitted:
@@ -66,6 +67,7 @@ def admit(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
                 at,
                 deadline_at,
                 value,
+                rule,
                 head.tenant,
                 head.task,
                 entry.key,
@@ -81,7 +83,7 @@ def admit(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
             counts.count(tx, (head.tenant, head.task, entry.key), "planned")
         keys.give_up_others(tx, (head.tenant, head.task, entry.key), business)
     if business is not None:
-        keys.take(tx, (head.tenant, head.task, entry.key), business)
+        keys.take(tx, (head.tenant, head.task, entry.key), business, at)
     if entry.consent is not None and entry.consent.approval is not None:
         approving.use(tx, head, entry, entry.consent.approval)
     return None
