@@ -17,6 +17,7 @@ from outlast.errors import InvalidKey, ToolFailed, ToolRejected
 from outlast.handle import TaskHandle
 from outlast.store.entries import EndAttempt
 from outlast.store.reconciling import EVERY_TENANT
+from outlast.store.records import Evidence
 from outlast.testing.recorder import Call, Recorder, Rule
 
 QUICK = Backoff(base_s=0.02, max_s=0.16, jitter_s=0, attempts=6)
@@ -207,6 +208,68 @@ async def test_a_call_that_did_not_happen_gives_its_key_up(
         await house.app.operations.settle(name, "did_not_happen", reason="no", by="kim", forced=True)
     assert not (await house.ended(first)).result.startswith("R-")
     assert (await house.run(files)).result == (await recorder.tickets())[0]["id"]
+
+
+async def settled_wrongly(house: House, recorder: Recorder, files: Any) -> TaskHandle:
+    """Have a call that made its ticket, and that a person said did not happen."""
+    await recorder.plan(Rule.act_then_reset())
+    handle = await house.submit(files)
+    if not house.workers:
+        house.start()
+    name = await unknown(house, handle)
+    await house.app.operations.settle(name, "did_not_happen", reason="not there", by="kim", forced=True)
+    assert (await house.ended(handle)).result == "failed: did_not_happen"
+    return handle
+
+
+async def answered_late(house: House, handle: TaskHandle) -> str:
+    """Let the answer of a call come late; answer its operation."""
+    said = Evidence(
+        tenant="default", task=handle.id, key="create#1", attempt=1, source="late", data="{}", says="happened"
+    )
+    await house.store.note([said])
+    return f"{handle.id}:create#1"
+
+
+async def test_a_call_that_happened_after_all_has_its_key_again(house: House, recorder: Recorder) -> None:
+    files = register(house, recorder, effect="manual", once="90d", **ABOUT)
+    first = await settled_wrongly(house, recorder, files)
+    name = await answered_late(house, first)
+    second = await house.submit(files)
+    # Nobody knows any more; and when somebody says, it stands for its window.
+    await house.waits(second, "limit")
+    (ticket,) = await recorder.tickets()
+    await house.app.operations.settle(name, "happened", reason="it is there", by="kim", result=ticket)
+    assert (await house.ended(second)).result == ticket["id"]
+    assert (await house.run(files)).result == ticket["id"]
+    assert len(await posts(recorder)) == 1
+    assert await house.violations(recorder) == []
+
+
+async def test_whoever_settles_what_happened_after_all_hears_who_has_its_key_since(
+    house: House, recorder: Recorder
+) -> None:
+    files = register(house, recorder, effect="manual", once="90d", **ABOUT)
+    first = await settled_wrongly(house, recorder, files)
+    second = await house.run(files)
+    name = await answered_late(house, first)
+    place = await house.place(name)
+    assert place is not None
+    assert place.ask_at is None
+    owner = f"{second.id}:create#1"
+    assert place.why == f"late evidence contradicts what was settled; {owner} has its business key"
+    _, evidence = await house.app.operations.show(name)
+    assert [one.data for one in evidence if one.source == "key"] == [
+        {"business_key": "ada/INV-102", "operation": owner, "state": "done"}
+    ]
+    third = await house.submit(files)
+    await house.waits(third, "limit")
+    ticket = (await recorder.tickets())[0]
+    await house.app.operations.settle(name, "happened", reason="both are there", by="kim", result=ticket)
+    # The window counts from the success that was seen last.
+    assert (await house.ended(third)).result == ticket["id"]
+    assert len(await posts(recorder)) == 2
+    assert await house.violations(recorder) == []
 
 
 async def test_keys_are_a_tenants_own(house: House, recorder: Recorder) -> None:

@@ -169,7 +169,7 @@ FAULTS: dict[str, Fault] = {
             "flush": lambda source: source.replace(
                 "where h_ok[x.place >> 20]\n           and not exists (select from outlast.business_keys b",
                 "where false and not exists (select from outlast.business_keys b",
-            ).replace("when x.place <> all(v_near) then 'key_held'", "when false then null")
+            ).replace("x.place <> all(v_near) or others.open", "others.open")
         },
         "running",
         ("flush_intent", "flush_parent_intent"),

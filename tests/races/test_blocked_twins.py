@@ -706,6 +706,70 @@ async def _(place: Place) -> None:
     assert await key_holders(scene) == [second.task]
 
 
+async def settled_wrongly(scene: Scene) -> tuple[Claimed, str]:
+    """Have a call that failed, and whose business key is free."""
+    claimed = await scene.running()
+    return claimed, await scene.called(claimed, "failed", business=INVOICE)
+
+
+@blocked("note", "business-key", "changed")
+async def _(place: Place) -> None:
+    """Another batch is about to take the key: it is waited for, and whoever settles is told who has it."""
+    scene = place.scene
+    claimed, key = await settled_wrongly(scene)
+    second = await scene.running()
+    intent = scene.intent(business=INVOICE)
+    async with rival(place.url) as other:
+        await other.flush(scene.batch(scene.writes(second, intent), writer="wr_other"), scene.now)
+        await other.commits_first(scene.store.note([late(claimed, key)], now=scene.now))
+    [row] = await scene.rows("unsettled", claimed)
+    assert row["why"].endswith(f"; {second.task}:{intent.key} has its business key")
+    assert sorted(await key_holders(scene)) == sorted([claimed.task, second.task])
+
+
+@blocked("note", "business-key", "held")
+async def _(place: Place) -> None:
+    """Another batch fails after all: nobody else has the key."""
+    scene = place.scene
+    claimed, key = await settled_wrongly(scene)
+    second = await scene.running()
+    async with rival(place.url) as other:
+        theirs = scene.batch(scene.writes(second, scene.intent(business=INVOICE)), writer="wr_other")
+        await other.flush(theirs, scene.now)
+        await other.fails_first(scene.store.note([late(claimed, key)], now=scene.now))
+    [row] = await scene.rows("unsettled", claimed)
+    assert row["why"] == "late evidence contradicts what was settled"
+    assert await key_holders(scene) == [claimed.task]
+
+
+@blocked("flush", "key-in-doubt", "changed")
+async def _(place: Place) -> None:
+    """Evidence is about to bring the key in doubt: it is waited for, and the key is held."""
+    scene = place.scene
+    claimed, key = await settled_wrongly(scene)
+    second = await scene.running()
+    async with rival(place.url) as other:
+        theirs = await other.about_to_commit("control")
+        await theirs.note([late(claimed, key)], now=scene.now)
+        [verdict] = await other.commits_first(flushing(scene, second, scene.intent(business=INVOICE)))
+        assert verdict.refusals == ((0, "key_held"),)
+    assert await key_holders(scene) == [claimed.task]
+
+
+@blocked("flush", "key-in-doubt", "held")
+async def _(place: Place) -> None:
+    """The evidence is not kept after all: the key is free."""
+    scene = place.scene
+    claimed, key = await settled_wrongly(scene)
+    second = await scene.running()
+    async with rival(place.url) as other:
+        theirs = await other.about_to_commit("control")
+        await theirs.note([late(claimed, key)], now=scene.now)
+        [verdict] = await other.fails_first(flushing(scene, second, scene.intent(business=INVOICE)))
+        assert verdict.refusals == ()
+    assert await key_holders(scene) == [second.task]
+
+
 async def a_window_is_over(scene: Scene) -> tuple[Claimed, Claimed]:
     """Let the window of a key that was used pass; answer two tasks that want it."""
     done = replace(INVOICE, mode="once", window_us=1)

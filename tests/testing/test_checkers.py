@@ -389,7 +389,7 @@ def _hold_for_a_while(it: Exhibit) -> None:
     _business_key(it, "open")["until_at"] = 1
 
 
-@breaks("business_keys_follow_their_operations", "is running and does not hold its business key")
+@breaks("business_keys_follow_their_operations", "is running and does not have its business key")
 def _send_without_the_key(it: Exhibit) -> None:
     it.dump["business_keys"].remove(_business_key(it, "sending"))
 
@@ -404,9 +404,21 @@ def _hold_two_keys(it: Exhibit) -> None:
     it.dump["business_keys"].append({**_business_key(it, "sending"), "tool": "remind"})
 
 
-@breaks("business_keys_follow_their_operations", "the key 'invoice-2' of refund is there 2 times")
+@breaks("business_keys_follow_their_operations", "the key 'invoice-2' of refund is held 2 times")
 def _share_a_business_key(it: Exhibit) -> None:
     it.dump["business_keys"].append({**_business_key(it, "sending"), "key": it.keys["once"]})
+
+
+@breaks("business_keys_follow_their_operations", "is unknown and does not have its business key")
+def _lose_a_key_in_doubt(it: Exhibit) -> None:
+    [row] = [row for row in it.dump["unsettled"] if row["key"] == it.keys["open"]]
+    row["why"] = "late evidence contradicts what was settled"
+    it.dump["business_keys"].remove(_business_key(it, "open"))
+
+
+@breaks("business_keys_follow_their_operations", "is running, and the key 'invoice-2' of refund is doubt")
+def _doubt_what_runs(it: Exhibit) -> None:
+    _business_key(it, "sending")["state"] = "doubt"
 
 
 @breaks("business_keys_follow_their_operations", "is not in the ledger")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from outlast.core import values
 from outlast.core.operation import Effect, OperationKind, OperationState
 from outlast.core.record import record
 from outlast.store.approving import Subject
@@ -148,15 +149,24 @@ class BusinessKey:
 
     tool: whose keys these are. value: the key, 1 to 255 characters. mode ``lock``: at most one operation
     holds it, from its intent until it has an outcome. mode ``once``: after a success it also stands for
-    ``window_us`` longer, None for good. The end of a task gives up what operations hold that are not under
-    way or unknown, and so does a record that ends one without a call, or an attempt under another key.
-    Evidence against a success lets its operation hold again what is done.
+    ``window_us`` longer, None for good; of several successes, the one that stands longest counts. The end of
+    a task gives up what operations hold that are not under way or unknown, and so does a record that ends one
+    without a call, or an attempt under another key.
+
+    Evidence against an outcome puts its operation in doubt: it has the key of its last intent again, beside
+    whoever has it by then, and no other intent is admitted under it until it is settled.
     """
 
     tool: str
     value: str
     mode: Literal["lock", "once"]
     window_us: int | None = None
+
+    def stored(self) -> str:
+        """Answer it as it is kept with its operation: JSON text."""
+        return values.encode(
+            {"tool": self.tool, "value": self.value, "mode": self.mode, "window_us": self.window_us}
+        )
 
 
 @record

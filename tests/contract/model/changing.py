@@ -94,6 +94,8 @@ class Changing(Kept):
             },
             issued=issued,
         )
+        for key in prefix:
+            self.business.copy((one.tenant, one.task, key), (one.tenant, one.new, key))
         if one.key is not None:
             self.keys[one.tenant, one.key] = (one.tenant, one.new)
         self._announce((one.tenant, one.new), self.tasks[one.tenant, one.new])

@@ -62,7 +62,7 @@ class Gates(Kept):
                 return taken
         if question is not None:
             question.state = "used"
-        self.business.take((*name, entry.key), business)
+        self.business.take((*name, entry.key), business, now)
         position = there.position if there else entry.position
         deadline_at = min(now + entry.timeout_us, task.deadline_at or FOREVER)
         task.operations[entry.key] = Operation(

@@ -269,7 +269,7 @@ class Kept:
         found["waits"] = self.waits
         found["outside"] = self.outside
         found["held"] = {(*switch, *name): True for switch, name in self.held}
-        found["keys"] = {name: (*one.of[1:], one.until) for name, one in self.business.rows.items()}
+        found["keys"] = {of: (one.name, one.state, one.until) for of, one in self.business.rows.items()}
         return found
 
 
@@ -341,7 +341,11 @@ def seen_in(dump: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
         (row["by_tenant"], row["scope"], row["tenant"], row["task"]): True for row in dump["held_tasks"]
     }
     found["keys"] = {
-        (row["tenant"], row["tool"], row["value"]): (row["task"], row["key"], row["until_at"])
+        (row["tenant"], row["task"], row["key"]): (
+            (row["tenant"], row["tool"], row["value"]),
+            row["state"],
+            row["until_at"],
+        )
         for row in dump["business_keys"]
     }
     return found

@@ -15,54 +15,68 @@ FOR_GOOD = (1 << 63) - 1
 
 @dataclass
 class Holding:
-    """Who has a key. until: end of its window, of one that is done; None while it is held."""
+    """What an operation has of a key. state: held, in doubt or done; until: end of its window, of one that is
+    done."""
 
-    of: Of
+    name: tuple[str, str, str]
     mode: str
     window_us: int | None
+    state: str = "held"
     until: int | None = None
 
 
 class Keys:
-    """Every key of every tenant, under (tenant, tool, value)."""
+    """What every operation has of a key, and what its last intent asked for."""
 
     def __init__(self) -> None:
-        self.rows: dict[tuple[str, str, str], Holding] = {}
+        self.rows: dict[Of, Holding] = {}
+        self.asked: dict[Of, BusinessKey | None] = {}
 
     def refusal(self, of: Of, asked: BusinessKey, *, repeat: bool, now: int) -> str | None:
         """Say why an operation may not have a key: another has it."""
-        there = self.rows.get((of[0], asked.tool, asked.value))
-        if there is None or there.of == of:
-            return None
-        if there.until is None:
+        there = list(self._others(of, asked))
+        if any(row.until is None for _, row in there):
             return "key_held"
-        return "key_done" if there.until > now and not repeat else None
+        return "key_done" if not repeat and any((row.until or 0) > now for _, row in there) else None
 
-    def take(self, of: Of, asked: BusinessKey | None) -> None:
-        """Let an operation hold this key and no other."""
+    def take(self, of: Of, asked: BusinessKey | None, now: int) -> None:
+        """Let an operation hold this key and no other; what stands for nothing any more is forgotten."""
         self.give_up(of)
+        self.asked[of] = asked
         if asked is not None:
+            for other, row in list(self._others(of, asked)):
+                if (row.until or FOR_GOOD) <= now:
+                    del self.rows[other]
             name = (of[0], asked.tool, asked.value)
-            self.rows[name] = Holding(of=of, mode=asked.mode, window_us=asked.window_us)
+            self.rows[of] = Holding(name=name, mode=asked.mode, window_us=asked.window_us)
 
     def end(self, of: Of, state: str, now: int) -> None:
         """Follow an outcome: a success under ``once`` stands for its window, another end gives the key up."""
-        for name, row in self._held(of):
-            if state == "succeeded" and row.mode == "once":
-                row.until = FOR_GOOD if row.window_us is None else now + row.window_us
-            elif state in ("succeeded", "failed"):
-                del self.rows[name]
+        row = self.rows.get(of)
+        if row is None or row.state == "done":
+            return
+        if state == "succeeded" and row.mode == "once":
+            row.state, row.until = "done", FOR_GOOD if row.window_us is None else now + row.window_us
+        elif state in ("succeeded", "failed"):
+            del self.rows[of]
 
     def give_up(self, of: Of) -> None:
         """Give up what an operation holds."""
-        for name, _ in self._held(of):
-            del self.rows[name]
+        if of in self.rows and self.rows[of].state != "done":
+            del self.rows[of]
 
     def doubt(self, of: Of) -> None:
-        """Let an operation hold again what was done: nobody knows any more whether it was."""
-        for row in self.rows.values():
-            if row.of == of:
-                row.until = None
+        """Let an operation have the key of its last intent beside whoever has it: nobody knows whether it was
+        used."""
+        asked = self.asked.get(of)
+        if asked is not None:
+            name = (of[0], asked.tool, asked.value)
+            self.rows[of] = Holding(name=name, mode=asked.mode, window_us=asked.window_us, state="doubt")
 
-    def _held(self, of: Of) -> Iterator[tuple[tuple[str, str, str], Holding]]:
-        yield from [(name, row) for name, row in self.rows.items() if row.of == of and row.until is None]
+    def copy(self, of: Of, to: Of) -> None:
+        """Keep of a copied operation what its last intent asked for."""
+        self.asked[to] = self.asked.get(of)
+
+    def _others(self, of: Of, asked: BusinessKey) -> Iterator[tuple[Of, Holding]]:
+        name = (of[0], asked.tool, asked.value)
+        yield from ((other, row) for other, row in self.rows.items() if row.name == name and other != of)

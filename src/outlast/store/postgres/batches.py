@@ -141,7 +141,7 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                         (
                             place, wave, tenant, task, entry.key, entry.position, entry.kind, entry.name,
                             entry.request, entry.decision, entry.effect, entry.arguments, entry.timeout_us,
-                            entry.attempt, entry.turn, None if business is None else business.value,
+                            entry.attempt, entry.turn, None if business is None else business.stored(),
                         )
                     )  # fmt: skip
                     visibles.append(entry.visible_us)

@@ -33,7 +33,7 @@ def admit(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
             switches.hold(tx, head.tenant, head.task, entry.name)
         return refusal
     first = entry.attempt == 0 and entry.turn == 0 and not entry.resend
-    value = None if business is None else business.value
+    value, rule = (None, None) if business is None else (business.value, business.stored())
     admitted = first and tx.run(
         "commit_first_intent",
         (
@@ -52,6 +52,7 @@ def admit(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
             deadline_at,
             visible_at,
             value,
+            rule,
         ),
     )
     if not admitted:
@@ -69,6 +70,7 @@ def admit(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
                 deadline_at,
                 visible_at,
                 value,
+                rule,
                 head.tenant,
                 head.task,
                 entry.key,
@@ -84,7 +86,7 @@ def admit(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
             counts.count(tx, (head.tenant, head.task, entry.key), "planned")
         keys.give_up_others(tx, (head.tenant, head.task, entry.key), business)
     if business is not None:
-        keys.take(tx, (head.tenant, head.task, entry.key), business)
+        keys.take(tx, (head.tenant, head.task, entry.key), business, at)
     if entry.consent is not None and entry.consent.approval is not None:
         approving.use(tx, head, entry, entry.consent.approval)
     return None

@@ -143,9 +143,17 @@ def _contradict(tx: Transaction, one: Evidence, at: int) -> None:
     """Put a settled operation back into the reconciliation queue, for a person."""
     name = (one.tenant, one.task, one.key)
     tx.run("contradict_operation", name)
-    tx.run("add_unsettled", (*name, at, None, False, CONTRADICTED))
+    other = keys.doubt(tx, name)
+    why = CONTRADICTED
+    if other is not None:
+        # Also as evidence: why it waits is written anew by whoever looks at it.
+        value, holder = other
+        owner = operation_id(holder.task, holder.key)
+        why = f"{CONTRADICTED}; {owner} has its business key"
+        said = json_text({"business_key": value, "operation": owner, "state": holder.state})
+        tx.run("add_evidence", (*name, one.attempt, "key", said, at, None))
+    tx.run("add_unsettled", (*name, at, None, False, why))
     tx.unsettled = True
-    keys.hold_again(tx, name)
     head = Head.read(tx, one.tenant, one.task, at)
     if head is not None and head.live:
         head.append("operation.contradicted", json_text({"operation": one.key, "says": one.says}))

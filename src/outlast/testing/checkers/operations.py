@@ -149,22 +149,30 @@ def settlements_are_counted(seen: Evidence) -> Iterator[str]:
 
 
 def business_keys_follow_their_operations(seen: Evidence) -> Iterator[str]:
-    """A key that is held is held by a call that may still be made or have its effect; one that is done, by a
-    success.
+    """A key is held by one call that may still be made or have its effect, done by successes, and in doubt
+    for what is unknown.
 
-    What runs does hold its key, and no operation has two.
+    What runs has its key, and so has what was contradicted; no operation has two.
     """
     ledger = {operation_of(row): row for row in seen.rows("operations")}
-    names = [(row["tenant"], row["tool"], row["value"]) for row in seen.rows("business_keys")]
+    names = [
+        (row["tenant"], row["tool"], row["value"])
+        for row in seen.rows("business_keys")
+        if row["state"] == "held"
+    ]
     for (tenant, tool, value), count in Counter(names).items():
         if count > 1:
-            yield f"tenant {tenant}: the key {value!r} of {tool} is there {count} times"
+            yield f"tenant {tenant}: the key {value!r} of {tool} is held {count} times"
     for name, count in Counter(operation_of(row) for row in seen.rows("business_keys")).items():
         if count > 1:
             yield f"{where(name)}: has {count} business keys"
     for row in seen.rows("business_keys"):
         owner = ledger.get(operation_of(row))
-        allowed = ("planned", "approved", "running", "unknown") if row["state"] == "held" else ("succeeded",)
+        allowed = {
+            "held": ("planned", "approved", "running", "unknown"),
+            "doubt": ("unknown",),
+            "done": ("succeeded",),
+        }[row["state"]]
         what = f"the key {row['value']!r} of {row['tool']}"
         if owner is None:
             yield f"{where(row)}: has {what} and is not in the ledger"
@@ -175,8 +183,14 @@ def business_keys_follow_their_operations(seen: Evidence) -> Iterator[str]:
             yield f"{where(row)}: has {what}, and says that its own is {owner['business_key']!r}"
         if (row["state"] == "done") != (row["until_at"] is not None):
             yield f"{where(row)}: {what} is {row['state']} until {row['until_at']}"
-    held = {operation_of(row) for row in seen.rows("business_keys") if row["state"] == "held"}
+    kept = {operation_of(row) for row in seen.rows("business_keys") if row["state"] != "done"}
+    doubted = {
+        operation_of(row)
+        for row in seen.rows("unsettled")
+        if row["why"].startswith("late evidence contradicts")
+    }
     for name, row in ledger.items():
-        # An unknown may have had it and lost it: when evidence contradicts a failure, another may hold it.
-        if row["state"] == "running" and row["business_key"] is not None and name not in held:
-            yield f"{where(name)}: is running and does not hold its business key"
+        # Another unknown may have none: people are asked about a call that another one has made already.
+        acting = row["state"] == "running" or name in doubted
+        if acting and row["business_key"] is not None and name not in kept:
+            yield f"{where(name)}: is {row['state']} and does not have its business key"

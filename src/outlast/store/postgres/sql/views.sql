@@ -205,12 +205,15 @@ select p.tenant, p.scope, p.reason, p.by_whom as by, p.at
  where p.tenant in ($1, '*')
  order by p.tenant, p.scope;
 
--- Read who holds a business key; one that is done and over is nobody's.
+-- Read who holds a business key: whoever has it, else one that is in doubt, else the success that stands longest; one
+-- that is done and over is nobody's.
 -- name: read_business_key
-select b.task, b.key, b.state, b.until_at as until
+select b.task, b.key, case b.state when 'done' then 'done' else 'held' end as state, b.until_at as until
   from outlast.business_keys b
  where b.tenant = $1 and b.tool = $2 and b.value = $3
-   and (b.until_at is null or b.until_at > outlast.clock_us());
+   and (b.until_at is null or b.until_at > outlast.clock_us())
+ order by b.state = 'done', b.state = 'doubt', b.until_at desc, b.task, b.key
+ limit 1;
 
 -- Read a tenant's audit trail above a number.
 -- name: read_audit

@@ -173,6 +173,8 @@ create table operations (
     settled_by text,
     lost integer not null default 0 check (lost in (0, 1) and (not lost or state = 'failed')),
     business_key text,
+    -- The key of the last intent as a whole, so that late evidence can bring it back; see BusinessKey.stored.
+    business_rule text,
     idempotency_key text,
     usage text,
     primary key (tenant, task, key)
@@ -220,7 +222,8 @@ create table provider_waits (
     primary key (tenant, provider)
 ) strict, without rowid;
 
--- What calls are about in the business's own words: at most one operation holds a key.
+-- What calls are about in the business's own words: at most one operation holds a key. Beside it stand successes, done
+-- for a window, and operations whose outcome was contradicted, in doubt until they are settled.
 create table business_keys (
     tenant text not null check (tenant <> ''),
     tool text not null check (tool <> ''),
@@ -233,11 +236,13 @@ create table business_keys (
     window_us integer,
     task text not null,
     key text not null,
-    state text not null check (state in ('held', 'done')),
+    state text not null check (state in ('held', 'doubt', 'done')),
     until_at integer,
-    primary key (tenant, tool, value),
+    primary key (tenant, tool, value, task, key),
     check ((state = 'done') = (until_at is not null))
 ) strict, without rowid;
+
+create unique index business_keys_held on business_keys (tenant, tool, value) where state = 'held';
 
 -- By it an operation's key is found when it has an outcome, and a task's when it ends.
 create index business_keys_holder on business_keys (tenant, task, key);

@@ -49,9 +49,9 @@ where tenant = :tenant and task = :task and key = :key
 -- name: commit_first_intent
 insert into operations (tenant, task, key, position, kind, name, state, request, decision, effect, attempt, turn,
     epoch, arguments, created_at, intent_at, first_intent_at, deadline_at, visible_at,
-    business_key)
+    business_key, business_rule)
 values (:tenant, :task, :key, :position, :kind, :name, 'running', :request, :decision, :effect, 1, 1,
-    :epoch, :arguments, :now, :now, :now, :deadline_at, :visible_at, :business_key)
+    :epoch, :arguments, :now, :now, :now, :deadline_at, :visible_at, :business_key, :business_rule)
 on conflict do nothing;
 
 -- Commit an intent by compare-and-set on attempt, turn and state.
@@ -60,7 +60,8 @@ update operations
 set kind = :kind, name = :name, state = 'running', request = :request, decision = :decision, effect = :effect,
     attempt = attempt + 1, turn = turn + 1, epoch = :epoch, arguments = :arguments, result = null, error = null,
     intent_at = :now, first_intent_at = coalesce(first_intent_at, :now), deadline_at = :deadline_at,
-    visible_at = :visible_at, ended_at = null, settled_by = null, business_key = :business_key
+    visible_at = :visible_at, ended_at = null, settled_by = null, business_key = :business_key,
+    business_rule = :business_rule
 where tenant = :tenant and task = :task and key = :key and attempt = :attempt and turn = :turn
     and state in (:planned, :approved);
 

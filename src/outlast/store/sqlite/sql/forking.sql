@@ -47,10 +47,10 @@ returning announce;
 -- name: fork_operations
 insert into operations (tenant, task, key, position, kind, name, state, request, decision, effect, attempt, turn,
     epoch, arguments, result, error, created_at, intent_at, first_intent_at, deadline_at, visible_at, due_at,
-    ended_at, settled_by, lost, business_key, idempotency_key, usage)
+    ended_at, settled_by, lost, business_key, business_rule, idempotency_key, usage)
 select tenant, :new, key, position, kind, name, state, request, decision, effect, attempt, turn,
     0, arguments, result, error, created_at, intent_at, first_intent_at, deadline_at, visible_at, due_at,
-    ended_at, settled_by, lost, business_key,
+    ended_at, settled_by, lost, business_key, business_rule,
     coalesce(idempotency_key, case when attempt > 0 then task || ':' || key end), usage
 from operations
 where tenant = :tenant and task = :task

@@ -170,6 +170,8 @@ create table outlast.operations (
     settled_by text,
     lost boolean not null default false check (not lost or state = 'failed'),
     business_key text,
+    -- The key of the last intent as a whole, so that late evidence can bring it back; see BusinessKey.stored.
+    business_rule text,
     idempotency_key text,
     usage text,
     primary key (tenant, task, key)
@@ -274,8 +276,9 @@ create table outlast.provider_waits (
     primary key (tenant, provider)
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500, vacuum_truncate = off);
 
--- What a call is about in the business's own words, and which operation has it: held until there is an outcome, done
--- for a window after a success. A row without a task is one that a flush has reserved; none is ever committed.
+-- What a call is about in the business's own words, and which operation has it: held by one until there is an outcome,
+-- done for a window after a success; in doubt, beside these, where an outcome was contradicted, until it is settled. A
+-- row without a task is one that somebody has reserved; none is ever committed.
 create table outlast.business_keys (
     tenant text collate "C" not null,
     tool text collate "C" not null check (tool <> ''),
@@ -284,13 +287,15 @@ create table outlast.business_keys (
     mode text not null check (mode in ('lock', 'once')),
     task text collate "C" not null,
     key text collate "C" not null,
-    state text not null check (state in ('held', 'done')),
+    state text not null check (state in ('held', 'doubt', 'done')),
     until_at bigint,
     window_us bigint,
-    primary key (tenant, tool, value),
-    check ((state = 'held') = (until_at is null))
+    primary key (tenant, tool, value, task, key),
+    check ((state = 'done') = (until_at is not null))
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
     vacuum_truncate = off);
+
+create unique index business_keys_held on outlast.business_keys (tenant, tool, value) where state = 'held';
 
 create index business_keys_holder on outlast.business_keys (tenant, task, key);
 

@@ -1,7 +1,8 @@
--- Business keys and counts: what an outcome and an ending do to them.
+-- Business keys and counts: what an outcome, an ending and late evidence do to them.
 --
--- Lock order: the caller holds the head of each task. A key that is held is written by nobody else (see flush), so that
--- it is not waited for. Counts are everybody's: they are written last, by tenant and tool.
+-- Lock order: the caller holds the head of each task. The row of an operation is written under that alone. A key that is
+-- held is written by nobody else (see flush), so that it is not waited for. Counts are everybody's: they are written
+-- last, by tenant and tool.
 
 -- Operations have an outcome: a key that stands for a while after a success is done, any other is given up.
 create function outlast.settle_keys(p_tenant text[], p_task text[], p_key text[], p_state text[], p_now bigint)
@@ -21,6 +22,61 @@ returns void language sql volatile as $$
      using ended x
      where (x.state = 'failed' or b.mode = 'lock')
        and b.tenant = x.tenant and b.task = x.task and b.key = x.key
+$$;
+
+-- Reserve the keys of operations that late evidence may bring in doubt, in the order of names: whoever is about to take
+-- one is waited for, and whoever comes later sees the doubt. Answers what was reserved, as three arrays in one order.
+create function outlast.reserve_keys(
+    p_tenant text[], p_task text[], p_key text[], out r_tenant text[], out r_tool text[], out r_value text[]
+) language sql volatile as $$
+    with reserved as (
+        insert into outlast.business_keys (tenant, tool, value, mode, task, key, state)
+        select distinct x.tenant collate "C", o.rule ->> 'tool' collate "C", o.rule ->> 'value' collate "C", 'lock', '',
+               '', 'held'
+          from unnest(p_tenant, p_task, p_key) as x (tenant, task, key)
+         cross join lateral (
+               select o.business_rule::json as rule
+                 from outlast.operations o
+                where o.tenant = x.tenant and o.task = x.task and o.key = x.key and o.business_rule is not null
+                limit 1) o
+         where not exists (select from outlast.business_keys b
+                            where b.tenant = x.tenant and b.tool = o.rule ->> 'tool' and b.value = o.rule ->> 'value'
+                              and b.state = 'held')
+         order by 1, 2, 3
+        on conflict do nothing
+        returning tenant, tool, value)
+    select array_agg(r.tenant), array_agg(r.tool), array_agg(r.value) from reserved r
+$$;
+
+-- Reserved keys that nobody has come to hold go again.
+create function outlast.release_keys(p_tenant text[], p_tool text[], p_value text[])
+returns void language sql volatile as $$
+    delete from outlast.business_keys b
+     using unnest(p_tenant, p_tool, p_value) as x (tenant, tool, value)
+     where b.tenant = x.tenant and b.tool = x.tool and b.value = x.value and b.task = ''
+$$;
+
+-- An operation whose outcome is in doubt has the key of its last intent, beside whoever has it now; answers its value and
+-- who else has it, no row where nobody does.
+create function outlast.doubt_key(p_tenant text, p_task text, p_key text)
+returns table (value text, task text, key text, state text) language plpgsql volatile as $$
+#variable_conflict use_column
+begin
+    insert into outlast.business_keys (tenant, tool, value, mode, window_us, task, key, state)
+    select o.tenant, o.business_rule::json ->> 'tool', o.business_rule::json ->> 'value',
+           o.business_rule::json ->> 'mode', (o.business_rule::json ->> 'window_us')::bigint, o.task, o.key, 'doubt'
+      from outlast.operations o
+     where o.tenant = p_tenant and o.task = p_task and o.key = p_key and o.business_rule is not null
+    on conflict (tenant, tool, value, task, key) do update set state = 'doubt', until_at = null;
+    return query
+    select b.value, b.task, b.key, case b.state when 'done' then 'done' else 'held' end
+      from outlast.business_keys own
+      join outlast.business_keys b on b.tenant = own.tenant and b.tool = own.tool and b.value = own.value
+     where own.tenant = p_tenant and own.task = p_task and own.key = p_key and own.state = 'doubt'
+       and b.task <> '' and not (b.task = own.task and b.key = own.key)
+     order by b.state = 'done', b.state = 'doubt', b.until_at desc, b.task, b.key
+     limit 1;
+end
 $$;
 
 -- Tasks have ended: keys of operations that were never sent, or are known not to have been, are given up.

@@ -1,11 +1,11 @@
 -- flush: entries of many tasks under one fencing check each, numbered by their writer.
 --
 -- Lock order: the writer's advisory lock; heads with skip locked, so that nobody's lock stalls the others and two
--- batches cannot deadlock; where there are intents, the standing rules' advisory lock, shared; business keys by name,
--- those that are new before those that are done; rows of locked heads only; last, outside sessions by name, waits of
--- providers by name, then counts by tenant and tool. What an ending means for other tasks is left as a post, so that no head is waited for. A
--- business key that is held is written only under its holder's head, and who
--- wants it is refused without waiting.
+-- batches cannot deadlock; where there are intents, the standing rules' advisory lock, shared; business keys that nobody
+-- holds, by name; rows of locked heads only; last, outside sessions by name, waits of providers by name, then counts by
+-- tenant and tool. What an ending means for other tasks is left as a post, so that no head is waited for. A business key
+-- that is held is written only under its holder's head, and who wants it is refused without waiting. Successes that stand
+-- no more are forgotten by whoever holds their key.
 -- What is fenced: every statement below writes rows of heads whose locked epoch is the one given and which run.
 --
 -- An entry is named by one number, its place: the index of its head (from 1) times 2^20 plus its own index (from 0). The
@@ -262,34 +262,26 @@ begin
         v_waits := exists (select from outlast.provider_waits);
     end if;
     if b_place <> '{}' then
-        -- Reserve keys that nobody has. Whoever is about to commit one of them is waited for, in the order of names.
+        -- Reserve keys that nobody holds. Whoever is about to commit one of them is waited for, in the order of names.
         insert into outlast.business_keys (tenant, tool, value, mode, task, key, state)
         select distinct x.tenant collate "C", x.tool collate "C", x.value collate "C", 'lock', '', '', 'held'
           from unnest(b_place, b_tenant, b_tool, b_value) as x (place, tenant, tool, value)
          where h_ok[x.place >> 20]
            and not exists (select from outlast.business_keys b
-                            where b.tenant = x.tenant and b.tool = x.tool and b.value = x.value)
+                            where b.tenant = x.tenant and b.tool = x.tool and b.value = x.value
+                              and b.state = 'held')
          order by 1, 2, 3
         on conflict do nothing;
-        -- Lock keys that are done: two batches may want to take one over.
+        -- Look: the reserved ones and what tasks of this batch hold can be had; whatever becomes of the others
+        -- meanwhile, they are held by somebody else. While one is reserved or held, nobody else comes to have it.
         v_near := array(
             select x.place
               from unnest(b_place, b_tenant, b_tool, b_value) as x (place, tenant, tool, value)
               join outlast.business_keys b on b.tenant = x.tenant and b.tool = x.tool and b.value = x.value
-             where h_ok[x.place >> 20] and b.state = 'done'
-             order by b.tenant, b.tool, b.value
-               for no key update of b);
-        -- Look: those, the reserved ones, and what tasks of this batch hold can be had; whatever becomes of the others
-        -- meanwhile, they are held by somebody else.
-        v_near := array(
-            select x.place
-              from unnest(b_place, b_tenant, b_tool, b_value) as x (place, tenant, tool, value)
-              join outlast.business_keys b on b.tenant = x.tenant and b.tool = x.tool and b.value = x.value
-             where h_ok[x.place >> 20]
-               and (b.task = '' or (b.state = 'done' and x.place = any(v_near))
-                    or (b.state = 'held'
-                        and exists (select from unnest(h_tenant, h_task, h_ok) as h (tenant, task, ok)
-                                     where h.ok and h.tenant = b.tenant and h.task = b.task))));
+             where h_ok[x.place >> 20] and b.state = 'held'
+               and (b.task = ''
+                    or exists (select from unnest(h_tenant, h_task, h_ok) as h (tenant, task, ok)
+                                where h.ok and h.tenant = b.tenant and h.task = b.task)));
     end if;
 
     -- The time that judges, behind the last wait for what intents ask for.
@@ -514,14 +506,15 @@ begin
             if b_place <> '{}' then
                 with judged as (
                     select x.place, x.tenant, x.tool, x.value,
-                           case when x.place <> all(v_near) then 'key_held'
-                                when b.task is null or b.task = '' then null
-                                when b.task = h_task[x.place >> 20] and b.key = x.key then null
-                                when b.state = 'held' then 'key_held'
-                                when b.until_at > v_now and not x.repeat then 'key_done' end as name
+                           case when x.place <> all(v_near) or others.open then 'key_held'
+                                when others.done and not x.repeat then 'key_done' end as name
                       from unnest(b_place, b_wave, b_tenant, b_key, b_tool, b_value, b_repeat)
                            as x (place, wave, tenant, key, tool, value, repeat)
-                      left join outlast.business_keys b on b.tenant = x.tenant and b.tool = x.tool and b.value = x.value
+                     cross join lateral (
+                           select bool_or(b.state <> 'done') as open, bool_or(b.until_at > v_now) as done
+                             from outlast.business_keys b
+                            where b.tenant = x.tenant and b.tool = x.tool and b.value = x.value and b.task <> ''
+                              and not (b.task = h_task[x.place >> 20] and b.key = x.key)) others
                      where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places)
                 ), refused as (
                     -- Behind the first place that gets a key, it is held.
@@ -537,14 +530,21 @@ begin
                   into v_places, v_refused, v_names
                   from refused r;
 
+                -- What stands no more is forgotten, and what was in doubt is held.
+                delete from outlast.business_keys b
+                 using unnest(b_place, b_wave, b_tenant, b_key, b_tool, b_value)
+                       as x (place, wave, tenant, key, tool, value)
+                 where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places)
+                   and b.tenant = x.tenant and b.tool = x.tool and b.value = x.value
+                   and (b.until_at <= v_now
+                        or (b.state = 'doubt' and b.task = h_task[x.place >> 20] and b.key = x.key));
                 insert into outlast.business_keys (tenant, tool, value, mode, task, key, state, window_us)
                 select x.tenant, x.tool, x.value, x.mode, h_task[x.place >> 20], x.key, 'held', x.window_us
                   from unnest(b_place, b_wave, b_tenant, b_key, b_tool, b_value, b_mode, b_window)
                        as x (place, wave, tenant, key, tool, value, mode, window_us)
                  where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places)
-                on conflict (tenant, tool, value) do update
-                   set mode = excluded.mode, task = excluded.task, key = excluded.key, state = 'held', until_at = null,
-                       window_us = excluded.window_us;
+                on conflict (tenant, tool, value) where state = 'held' do update
+                   set mode = excluded.mode, task = excluded.task, key = excluded.key, window_us = excluded.window_us;
             end if;
 
             -- A decision is used by the intent that it authorises; what is sent again leaves the reconciliation queue in
@@ -574,11 +574,12 @@ begin
 
             insert into outlast.operations as o (tenant, task, key, position, kind, name, state, request, decision,
                    effect, attempt, turn, epoch, arguments, created_at, intent_at, first_intent_at, deadline_at,
-                   visible_at, business_key)
+                   visible_at, business_key, business_rule)
             select x.tenant, x.task, x.key, x.position, x.kind, x.name, 'running', x.request, x.decision, x.effect,
                    x.attempt + 1, x.turn + 1, h_epoch[x.place >> 20], x.arguments, v_now, v_now, v_now,
                    least(v_now + x.timeout, h_deadline[x.place >> 20]),
-                   least(v_now + x.timeout, h_deadline[x.place >> 20]) + coalesce(x.visible, 0), x.business
+                   least(v_now + x.timeout, h_deadline[x.place >> 20]) + coalesce(x.visible, 0),
+                   x.business::json ->> 'value', x.business
               from unnest(i_place, i_wave, i_tenant, i_task, i_key, i_position, i_kind, i_name, i_request, i_decision,
                           i_effect, i_arguments, i_timeout, i_attempt, i_turn, i_business, i_visible)
                    as x (place, wave, tenant, task, key, position, kind, name, request, decision, effect, arguments,
@@ -592,7 +593,7 @@ begin
                    first_intent_at = coalesce(o.first_intent_at, excluded.first_intent_at),
                    deadline_at = excluded.deadline_at, visible_at = excluded.visible_at, ended_at = null,
                    settled_by = null,
-                   business_key = excluded.business_key
+                   business_key = excluded.business_key, business_rule = excluded.business_rule
              where o.state in ('planned', 'approved') and o.attempt = excluded.attempt - 1
                and o.turn = excluded.turn - 1;
 
@@ -612,7 +613,7 @@ begin
                  using unnest(i_place, i_wave, i_tenant, i_task, i_key, i_attempt)
                        as x (place, wave, tenant, task, key, attempt)
                  where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places) and x.attempt > 0
-                   and b.tenant = x.tenant and b.task = x.task and b.key = x.key and b.state = 'held'
+                   and b.tenant = x.tenant and b.task = x.task and b.key = x.key and b.state <> 'done'
                    and not exists (select from unnest(b_place, b_tool, b_value) as w (place, tool, value)
                                     where w.place = x.place and w.tool = b.tool and w.value = b.value);
             end if;

@@ -1,8 +1,8 @@
 -- settle, note, claim_open, postpone: facts from outside, with or without a lease.
 --
 -- Lock order: heads by (tenant, task), each waited for (claim_open: the session's row, then heads with skip locked);
--- then, in note, business keys that are done by name, since flushes may want them; then rows of those tasks only; last,
--- counts by tenant and tool.
+-- then, in note, business keys that may be brought in doubt, by name, since flushes may want them; then rows of those
+-- tasks only; last, counts by tenant and tool.
 -- What is fenced: operations by their state and turn, read after their head's lock was waited for.
 
 -- Lock heads in the order of their names, waiting for each.
@@ -158,14 +158,17 @@ declare
     v_now bigint;
     v_item record;
     v_told boolean := false;
+    v_other record;
+    v_why text;
+    v_tenants text[];
+    v_tools text[];
+    v_values text[];
 begin
     perform outlast.lock_heads(p_tenant, p_task);
-    -- Keys of what may be contradicted.
-    perform from unnest(p_tenant, p_task, p_key, p_says) as s (tenant, task, key, says)
-       join outlast.business_keys b on b.tenant = s.tenant and b.task = s.task and b.key = s.key
-      where s.says is not null and b.state = 'done'
-      order by b.tenant, b.tool, b.value
-        for no key update of b;
+    if exists (select from unnest(p_says) as s (says) where s.says in ('happened', 'did_not_happen')) then
+        select r.r_tenant, r.r_tool, r.r_value into v_tenants, v_tools, v_values
+          from outlast.reserve_keys(p_tenant, p_task, p_key) r;
+    end if;
     v_now := coalesce(p_now, outlast.clock_us());
     for v_item in
         select s.*
@@ -193,13 +196,20 @@ begin
            and ((o.state = 'failed' and v_item.says = 'happened')
                 or (o.state = 'succeeded' and o.settled_by is not null and v_item.says = 'did_not_happen'));
         if found then
+            v_why := 'late evidence contradicts what was settled';
+            select d.value, d.task || ':' || d.key as owner, d.state into v_other
+              from outlast.doubt_key(v_item.tenant, v_item.task, v_item.key) d;
+            if found then
+                -- Also as evidence: why it waits is written anew by whoever looks at it.
+                v_why := v_why || '; ' || v_other.owner || ' has its business key';
+                perform outlast.add_evidence(
+                    v_item.tenant, v_item.task, v_item.key, v_item.attempt, 'key',
+                    '{"business_key":' || to_json(v_other.value) || ',"operation":' || to_json(v_other.owner)
+                    || ',"state":' || to_json(v_other.state) || '}', null, v_now);
+            end if;
             insert into outlast.unsettled (tenant, task, key, since, sender_gone, why)
             values (v_item.tenant, v_item.task, v_item.key, v_now,
-                    outlast.said_over(v_item.tenant, v_item.task, v_item.key, v_item.attempt),
-                    'late evidence contradicts what was settled');
-            update outlast.business_keys b
-               set state = 'held', until_at = null
-             where b.tenant = v_item.tenant and b.task = v_item.task and b.key = v_item.key and b.state = 'done';
+                    outlast.said_over(v_item.tenant, v_item.task, v_item.key, v_item.attempt), v_why);
             -- The end of a task stays its last event.
             with told as (
                 update outlast.tasks t
@@ -225,6 +235,9 @@ begin
             v_told := v_told or found;
         end if;
     end loop;
+    if v_tenants is not null then
+        perform outlast.release_keys(v_tenants, v_tools, v_values);
+    end if;
     return v_told;
 end
 $$;

@@ -162,10 +162,11 @@ begin
         end if;
         insert into outlast.operations (tenant, task, key, position, kind, name, state, request, decision, effect,
                attempt, turn, epoch, arguments, result, error, created_at, intent_at, first_intent_at, deadline_at,
-               visible_at, due_at, ended_at, settled_by, lost, business_key, idempotency_key, usage)
+               visible_at, due_at, ended_at, settled_by, lost, business_key, business_rule, idempotency_key, usage)
         select o.tenant, v_item.new, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect,
                o.attempt, o.turn, 0, o.arguments, o.result, o.error, o.created_at, o.intent_at, o.first_intent_at,
                o.deadline_at, o.visible_at, o.due_at, o.ended_at, o.settled_by, o.lost, o.business_key,
+               o.business_rule,
                coalesce(o.idempotency_key, case when o.attempt > 0 then o.task || ':' || o.key end), o.usage
           from outlast.operations o
          where o.tenant = v_item.tenant and o.task = v_item.task

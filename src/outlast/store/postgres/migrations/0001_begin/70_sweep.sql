@@ -184,11 +184,11 @@ begin
     -- for a day, business keys that stand for nothing since a day.
     if p_tidy then
         delete from outlast.business_keys b
-         using (select k.tenant, k.tool, k.value
+         using (select k.tenant, k.tool, k.value, k.task, k.key
                   from outlast.business_keys k
                  where k.state = 'done' and k.until_at < v_now - 86400000000
                    for update skip locked) k
-         where b.tenant = k.tenant and b.tool = k.tool and b.value = k.value;
+         where b.tenant = k.tenant and b.tool = k.tool and b.value = k.value and b.task = k.task and b.key = k.key;
         delete from outlast.sessions s
          where s.lost_at < v_now - 86400000000 and not exists (select from outlast.leases l where l.session = s.id);
         delete from outlast.writers w where w.updated_at < v_now - 86400000000;
