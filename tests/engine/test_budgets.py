@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from decimal import Decimal
 from typing import Any
 
 import pytest
 from tests.engine.house import House
 
-from outlast import Backoff, BudgetExceeded, TaskContext, ToolCall
+from outlast import Accept, Backoff, BudgetExceeded, TaskContext, ToolCall
 from outlast.errors import IdempotencyConflict, InvalidRequest
 
 
@@ -195,6 +196,150 @@ async def test_children_count_and_go_so_deep(house: House) -> None:
     assert view.result[2] == "depth"
     assert (await house.ended(flat)).result[0] == "depth"
     assert (await house.ended(few)).result[0] == "operations"
+    assert await house.violations() == []
+
+
+@pytest.mark.parametrize("reloads", [False, True])
+async def test_a_call_that_a_fork_takes_over_counts_at_once(house: House, reloads: bool) -> None:
+    """Evidence settles it, so that it is never sent by the fork; it is one of its operations all the same."""
+    paid: dict[str, str] = {}
+    noted: list[str] = []
+
+    async def find(call: ToolCall) -> str | None:
+        return paid.get(call.idempotency_key)
+
+    @house.app.tool(effect="keyed", key_window="24h", find=find)
+    async def pay(call: ToolCall) -> str:
+        return paid.setdefault(call.idempotency_key, "paid")
+
+    async def note() -> None:
+        noted.append("noted")
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> list[str]:
+        await task.step(note)
+        await task.call(pay)
+        if reloads:
+            await again(task)
+        try:
+            await task.step(note)
+        except BudgetExceeded as error:
+            return refusal(error)
+        return []
+
+    house.start()
+    view = await house.ended(await house.app.submit(agent, budget={"operations": 2}))
+    fork = await house.app.fork(view.id, before="pay#1", reason="again", by="kim")
+    held = ["operations", "note#2", "the task may make 2 operations"]
+    assert [view.result, (await house.ended(fork)).result] == [held, held]
+    assert (len(paid), noted) == (1, ["noted"])
+    assert await house.violations() == []
+
+
+@pytest.mark.parametrize("reloads", [False, True])
+async def test_a_fork_takes_over_no_more_than_its_budget_allows(house: House, reloads: bool) -> None:
+    asked: list[str] = []
+
+    async def find(call: ToolCall) -> str | None:
+        asked.append(call.idempotency_key)
+        return "paid"
+
+    @house.app.tool(effect="keyed", key_window="24h", find=find)
+    async def pay(call: ToolCall) -> str:
+        return "paid"
+
+    async def look() -> str:
+        return "seen"
+
+    @house.app.agent(name="pays", version="1")
+    async def first(task: TaskContext) -> str:
+        await task.step(look)
+        return str(await task.call(pay))
+
+    house.start()
+    view = await house.ended(await house.app.submit("pays", budget={"operations": 2}))
+    await house.stop()
+    other = house.deploy()
+    other.tool(name="pay", effect="keyed", key_window="24h", find=find)(pay)
+
+    @other.agent(name="pays", version="2")
+    async def second(task: TaskContext) -> list[str]:
+        await task.step(look)
+        await task.step(look)
+        if reloads:
+            await again(task)
+        try:
+            await task.call("pay")
+        except BudgetExceeded as error:
+            return refusal(error)
+        return []
+
+    house.start(app=other)
+    fork = await house.app.fork(view.id, before="pay#1", reason="again", by="kim", version="2")
+    assert (await house.ended(fork)).result == ["operations", "pay#1", "the task may make 2 operations"]
+    assert asked == []
+    assert await house.violations() == []
+
+
+@pytest.mark.parametrize("reloads", [False, True])
+async def test_a_step_that_was_cut_short_is_not_counted(house: House, reloads: bool) -> None:
+    """An operation counts from its first record on, and there is none of it."""
+
+    async def slow() -> None:
+        await asyncio.Event().wait()
+
+    async def note() -> str:
+        return "noted"
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> list[Any]:
+        first, _ = await task.first(task.step(slow), task.sleep(0.01))
+        if reloads:
+            await again(task)
+        said = [first, await task.step(note)]
+        try:
+            await task.step(note)
+        except BudgetExceeded as error:
+            return [*said, *refusal(error)]
+        return said
+
+    handle = await house.app.submit(agent, budget={"operations": 1})
+    house.start()
+    view = await house.ended(handle)
+    assert view.result == [1, "noted", "operations", "note#2", "the task may make 1 operations"]
+    assert await house.violations() == []
+
+
+async def test_a_check_is_counted_by_no_budget_nor_by_that_of_a_fork(house: House) -> None:
+    async def word() -> str:
+        return "word"
+
+    def check(result: Any) -> Accept:
+        return Accept()
+
+    @house.app.agent(name="a", version="1", check=check)
+    async def first(task: TaskContext) -> str:
+        return str(await task.step(word))
+
+    house.start()
+    view = await house.ended(await house.app.submit("a", budget={"operations": 2}))
+    await house.stop()
+    other = house.deploy()
+
+    @other.agent(name="a", version="2")
+    async def second(task: TaskContext) -> list[Any]:
+        said = [await task.step(word), await task.step(word)]
+        try:
+            await task.step(word)
+        except BudgetExceeded as error:
+            return [*said, *refusal(error)]
+        return said
+
+    house.start(app=other)
+    fork = await house.app.fork(view.id, reason="again", by="kim", version="2")
+    assert "check!" in await house.operations(fork)
+    ended = await house.ended(fork)
+    assert ended.result == ["word", "word", "operations", "word#3", "the task may make 2 operations"]
     assert await house.violations() == []
 
 

@@ -8,6 +8,8 @@ from typing import Any, Final, Literal
 from outlast.core.record import record
 from outlast.errors import InvalidRequest
 
+CHECK_KEY: Final = "check!"
+"""Key of the step in which an agent's own check looks at the result."""
 MAX_REASON: Final = 2_000
 """Characters of a reason."""
 

@@ -22,13 +22,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from outlast.core import values
-from outlast.core.acceptance import Verdict, read_verdict
+from outlast.core.acceptance import CHECK_KEY, Verdict, read_verdict
 from outlast.engine.run import Run
 from outlast.engine.steps import step
 from outlast.engine.wording import text_of
 from outlast.errors import ConfigurationError, OutlastError
 
-KEY: Final = "check!"
 NAME: Final = "check"
 TIME_S: Final = 30.0
 """How long a check may take."""
@@ -68,7 +67,7 @@ async def _judge(
     """Ask the check; answer (verdict, by, reason, evidence), None where it has said nothing."""
     arguments = (given, result) if run.spec.check_takes_input else (result,)
     try:
-        said = await step(run, KEY, NAME, _wrapped(check, arguments), (), {}, TIME_S, free=True)
+        said = await step(run, CHECK_KEY, NAME, _wrapped(check, arguments), (), {}, TIME_S, free=True)
         evidence = values.encode({} if said["evidence"] is None else said["evidence"])
     # Whatever becomes of the check, the task has succeeded.
     except OutlastError as error:

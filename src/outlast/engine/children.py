@@ -368,7 +368,7 @@ def spawn(run: Run, key: str, spec: AgentSpec, given: Any, options: Options) -> 
         return before.child
     child = Child(run, key, spec)
     position = row.position if row is not None else run.next_position()
-    held = run.spending.begin_child() if row is None else None
+    held = run.spending.begin_child(key) if row is None else None
     if held is not None:
         # Whoever asks for its result is told.
         refuse_for_budget(run, key, position, "child", spec.name, request, held)

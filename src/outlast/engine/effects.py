@@ -143,7 +143,6 @@ def _prepared(
         kind=kind,
         idempotency_key=ids.sent_key(run.task, key, None if row is None else row.idempotency_key),
         issued=issued,
-        counted=row is not None,
         usage=usage_of(row),
     )
     if row is not None and row.attempt > 0:
@@ -182,6 +181,8 @@ async def _perform(run: Run, operation: Operation, work: Callable[[], Awaitable[
 
 async def _attempts(run: Run, operation: Operation) -> Any:
     if operation.issued is not None:
+        if await _over_budget(run, operation) is not None:
+            return recorded(run, run.rows[operation.key])
         await settling.take_over(run, operation)
     while True:
         if operation.key in run.lost:
@@ -211,17 +212,23 @@ async def _attempts(run: Run, operation: Operation) -> Any:
             await _wait(run, operation, answer)
 
 
+async def _over_budget(run: Run, operation: Operation) -> HeldBack | None:
+    """Count a call, or end it as refused where the task's budget holds it back; what undoes is not bound."""
+    over = None if operation.undoes else run.spending.begin(operation.key)
+    if over is None:
+        return None
+    return await guards.refuse(run, operation, over.bound, over.message, code=BudgetExceeded.code)
+
+
 async def _attempt(run: Run, operation: Operation) -> Outcome | HeldBack:
     """Commit the intent, call, record the outcome; between the first and the last nothing cuts it short.
 
     Answers how it ended, or that the call was held back before it.
     """
     tool, series = operation.tool, operation.series
-    if not operation.undoes:
-        over = run.spending.begin(counted=operation.counted)
-        if over is not None:
-            return await guards.refuse(run, operation, over.bound, over.message, code=BudgetExceeded.code)
-        operation.counted = True
+    over_budget = await _over_budget(run, operation)
+    if over_budget is not None:
+        return over_budget
     consent = await approvals.consent(run, operation)
     if isinstance(consent, HeldBack):
         return consent

@@ -20,7 +20,7 @@ from outlast.engine import racing, settling
 from outlast.engine.operation import HeldBack, Operation
 from outlast.engine.run import Run
 from outlast.engine.wording import event, failure, text_of
-from outlast.errors import ToolRejected
+from outlast.errors import BudgetExceeded, ToolRejected
 from outlast.store.entries import RecordOperation
 from outlast.store.reconciling import KeyHolder
 from outlast.store.rows import OperationFilter
@@ -102,6 +102,8 @@ async def refuse(
     if operation.state == "unknown":
         await settling.leave_to_a_person(run, operation, message)
         return HeldBack(why=message, wait_s=None, reason="reconciliation")
+    if code == BudgetExceeded.code:
+        run.spending.forget(operation.key)
     error = failure(code, message, reason=reason, retryable=False)
     _record(run, operation, "failed", None, error, "operation.failed", reason=reason)
     return HeldBack(why=message, wait_s=0.0)

@@ -21,8 +21,7 @@ class Operation:
 
     kind: ``tool``, or ``compensation`` for one that undoes another; those are never given up as failed, but
     left to a person. idempotency_key: what is sent, and asked with; a fork goes on with the key that was sent
-    before. issued: such a call, not yet taken over. counted: it is among the operations that the budget has
-    counted. usage: what its attempts have spent so far.
+    before. issued: such a call, not yet taken over. usage: what its attempts have spent so far.
     earlier_open: an earlier attempt ended as unknown and nothing has said since whether it acted.
     sender_gone: whoever made that attempt cannot send any more. may_run_on: the last body was cut short in a
     send by its own means, which a thread may go on with. resend: why an unknown may be sent again; put
@@ -61,7 +60,6 @@ class Operation:
     kind: OperationKind = "tool"
     idempotency_key: str = ""
     issued: OperationRow | None = None
-    counted: bool = True
     usage: Usage = NOTHING
 
     @property

@@ -190,7 +190,7 @@ async def step(
     if key in run.stepping:
         raise under_way(key)
     position = row.position if row is not None else run.next_position()
-    held = None if free else run.spending.begin(counted=row is not None)
+    held = None if free else run.spending.begin(key)
     if held is not None:
         over_budget(run, key, position, "step", name, request, held)
     run.stepping.add(key)
@@ -216,6 +216,8 @@ async def step(
     except InvalidRequest as error:
         _fail(run, key, position, name, request, ResultUnstorable.code, str(error), error, retryable=False)
     except (asyncio.CancelledError, KeyboardInterrupt):
+        if row is None:
+            run.spending.forget(key)
         raise
     except StepRaised as error:
         text = f"{error.name}: {error}" if str(error) else error.name
@@ -302,6 +304,7 @@ def refuse_for_budget(
 ) -> None:
     """Record that the task's budget holds an operation back; nothing of it was begun."""
     error = failure(BudgetExceeded.code, held.message, reason=held.bound, retryable=False)
+    run.spending.forget(key)
     run.append(
         RecordOperation(
             key=key,
