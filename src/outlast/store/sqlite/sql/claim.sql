@@ -83,19 +83,22 @@ update lanes
 set served = :served
 where id = :lane;
 
--- Say whether anything lies before any task, and whether any has asked people anything, so that those who have nothing
--- of both pay for one look a transaction.
--- name: any_news
-select exists (select 1 from inbox), exists (select 1 from approvals);
+-- Say whether any task has asked people anything, so that those who have not pay for one look a transaction.
+-- name: any_asked
+select 1
+from approvals
+limit 1;
 
--- Read a claimed task's input, and count its ended attempts.
+-- Read a claimed task's input, whether something lies before it, and count its ended attempts.
 -- name: load_input
 select input, user_name, trace, submitted_at,
     (select count(*) from attempts
      where attempts.tenant = inputs.tenant and attempts.task = inputs.task and attempts.round = :round
          and attempts."end" = 'failed'),
     (select count(*) from attempts where attempts.tenant = inputs.tenant and attempts.task = inputs.task),
-    budget, depth, forked_from is not null
+    budget, depth, forked_from is not null,
+    exists (select 1 from inbox
+        where inbox.tenant = inputs.tenant and inbox.task = inputs.task and inbox.taken_by is null)
 from inputs
 where tenant = :tenant and task = :task;
 
