@@ -25,12 +25,11 @@ Not covered: a child that an operator runs again after its parent has taken its 
 from __future__ import annotations
 
 import asyncio
-import functools
 import hashlib
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
 from outlast import clock, probes
 from outlast.core import canonical, ids, values
@@ -39,20 +38,16 @@ from outlast.core.operation import OperationState
 from outlast.core.record import record
 from outlast.engine import scopes
 from outlast.engine.registry import AgentSpec
-from outlast.engine.run import Run
+from outlast.engine.run import Run, Wait
 from outlast.engine.steps import known, recorded, refuse_for_budget
 from outlast.engine.waits import Waiting, on_disk, until
 from outlast.engine.wording import MAX_ERROR_TEXT, event, failure
 from outlast.errors import ChildCancelled, ChildFailed, InvalidKey, InvalidRequest
-from outlast.store.contract import BatchRejected, Store
 from outlast.store.entries import RecordOperation
 from outlast.store.posting import Cancel
-from outlast.store.records import ANY_VERSION, InboxRow, OperationRow, Parent, Submission, Submitted, TaskRef
-from outlast.store.rows import EndRow, TaskRow
+from outlast.store.records import ANY_VERSION, InboxRow, OperationRow, Parent, Submission, TaskRef
+from outlast.store.rows import EndRow
 
-T = TypeVar("T")
-GROUP: Final = 200
-"""Children that are submitted at once: the first of many are claimed while the others are on their way."""
 READ: Final = 200
 """Children whose ends are read at once; each may have a result of a megabyte."""
 FINAL: Final = ("succeeded", "failed", "cancelled")
@@ -67,6 +62,10 @@ class Options:
     priority: int = 0
     deadline_us: int | None = None
     version: str | None = None
+
+
+PLAIN: Final = Options()
+"""Those of most children."""
 
 
 def child_id(parent: str, key: str) -> str:
@@ -86,15 +85,20 @@ def _made_ms(task: str) -> int:
 class Child:
     """A child task, at once; whether it is accepted yet is another question.
 
-    id: of its task. Awaiting it answers its result.
+    id: of its task. Awaiting it answers its result. position, request, arguments: as its parent has its
+    operation on record, or is about to.
     """
 
-    def __init__(self, run: Run, key: str, spec: AgentSpec) -> None:
+    __slots__ = ("_run", "_spec", "arguments", "id", "key", "position", "request")
+
+    def __init__(
+        self, run: Run, key: str, spec: AgentSpec, position: int, request: str, arguments: str
+    ) -> None:
         self.id = child_id(run.task, key)
         self.key = key
+        self.position, self.request, self.arguments = position, request, arguments
         self._run = run
         self._spec = spec
-        self._calls = 0
 
     @property
     def agent(self) -> str:
@@ -136,7 +140,7 @@ class Child:
     async def _cancel(self, reason: str) -> None:
         run = self._run
         await self._accepted()
-        row = run.rows.get(self.key)
+        row = run.row(self.key)
         if row is not None and row.state in ("succeeded", "failed"):
             return
         request = Cancel(tenant=run.tenant, task=self.id, by="parent", reason=reason[:MAX_ERROR_TEXT])
@@ -148,7 +152,7 @@ class Child:
         timer, due_at = None, None
         if timer_key is not None:
             timer, due_at = self._timer(timer_key)
-        row = run.rows.get(self.key)
+        row = run.row(self.key)
         if row is None or row.state not in ("succeeded", "failed"):
             if timer is not None and due_at is None and timeout_us:
                 await on_disk(run, timer.begun(timeout_us))
@@ -174,24 +178,32 @@ class Child:
     async def _ended(self, timer: _Timer | None, due_at: int | None) -> OperationRow:
         """Wait until the child's end is taken; answer the operation as it is recorded."""
         run, family = self._run, family_of(self._run)
-        self._calls += 1
-        name = f"{self.key}!{self._calls}"
         taken = family.wait(self.key)
         try:
-            while not taken.done():
-                left_us = None if due_at is None else due_at - run.host.session.database_now()
-                if timer is not None and left_us is not None and left_us <= 0:
-                    await self._last_look(timer, due_at or None, taken)
-                else:
-                    await until(run, name, "child", taken, left_us)
+            if timer is None or due_at is None:
+                await taken
+            else:
+                await self._within(timer, due_at, taken)
             run.check()
-            return run.rows[self.key]
+            row = run.row(self.key)
+            assert row is not None, "it was just put on record"
+            return row
         except asyncio.CancelledError:
             if timer is not None and scopes.lost() and not run.sealed:
                 timer.lose(run)
             raise
         finally:
             family.leave(self.key, taken)
+
+    async def _within(self, timer: _Timer, due_at: int, taken: asyncio.Future[None]) -> None:
+        """Wait for the end until a time limit; record and raise that it is over. due_at: 0 for one look."""
+        run = self._run
+        while not taken.done():
+            left_us = due_at - run.host.session.database_now()
+            if left_us <= 0:
+                await self._last_look(timer, due_at or None, taken)
+            else:
+                await until(run, f"{self.key}!{timer.key}", "child", taken, left_us)
 
     async def _last_look(self, timer: _Timer, due_at: int | None, taken: asyncio.Future[None]) -> None:
         """What was posted by then counts, though nobody may have told of it. due_at: None for one look."""
@@ -222,43 +234,48 @@ class _Timer(Waiting):
         )
 
 
-@record
-class Spawned:
-    """A child's operation as its parent has it on record, or is about to."""
-
-    child: Child
-    position: int
-    request: str
-    arguments: str
-
-
 class Family:
     """The children of one run: those who wait for their ends, and the taking of those ends, many at a
     time."""
 
     def __init__(self, run: Run) -> None:
-        self.spawned: dict[str, Spawned] = {}
+        self.spawned: dict[str, Child] = {}
         self._run = run
         self._waiting: dict[str, list[asyncio.Future[None]]] = {}
+        self._open = 0
+        self._wait = ""
+        """How the one wait is called that stands for all of ``_open``."""
         self._ready: list[str] = []
         self._taking: asyncio.Task[None] | None = None
 
     def wait(self, key: str) -> asyncio.Future[None]:
-        """Answer a future, of the caller's own, of a child's end being on record."""
+        """Answer a future, of the caller's own, of a child's end being on record; the task waits until all
+        such have left."""
+        if not self._open:
+            self._run.begin_wait(f"{key}!", Wait(reason="child", due=None, stored=True))
+            self._wait = f"{key}!"
+        self._open += 1
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         waiting = self._waiting.get(key)
         if waiting is None:
-            waiting = self._waiting[key] = []
+            self._waiting[key] = [future]
             self._run.inbox.when_ended(key, self._ended)
-        waiting.append(future)
+        else:
+            waiting.append(future)
         return future
 
     def leave(self, key: str, future: asyncio.Future[None]) -> None:
         """Wait no more, or go on."""
-        self._run.inbox.handed.discard(future)
+        run = self._run
+        run.inbox.handed.discard(future)
         waiting = self._waiting.get(key)
         if waiting is not None and future in waiting:
             waiting.remove(future)
+        self._open -= 1
+        if self._open:
+            run.touched = clock.monotonic()
+        else:
+            run.end_wait(self._wait)
 
     def _ended(self, key: str) -> None:
         self._ready.append(key)
@@ -276,7 +293,7 @@ class Family:
             await asyncio.sleep(0)
             while self._ready and not run.sealed:
                 keys, self._ready = self._ready[:READ], self._ready[READ:]
-                refs = [TaskRef(tenant=run.tenant, task=self.spawned[key].child.id) for key in keys]
+                refs = [TaskRef(tenant=run.tenant, task=self.spawned[key].id) for key in keys]
                 rows = await run.host.nursery.read(refs)
                 run.check()
                 for key, ref in zip(keys, refs, strict=True):
@@ -297,38 +314,39 @@ class Family:
             run.inbox.when_ended(key, self._ended)
             return
         probes.reach("waits.before_take")
-        self._record(key, end, row)
-        for future in self._waiting.pop(key, ()):
-            if not future.done():
-                future.set_result(None)
-                run.inbox.handed.add(future)
-
-    def _record(self, key: str, end: InboxRow, row: EndRow | None) -> None:
-        run, spawned = self._run, self.spawned[key]
-        child = spawned.child
-        result, error = None, None
-        if row is None or row.error:
-            error = _failure(child.id, row)
+        child, result, error = self.spawned[key], None, None
+        if row is None:
+            error = failure(ChildFailed.code, f"child {child.id} is gone", reason="gone", retryable=False)
+        elif row.error:
+            error = _failure(child.id, row.state, row.error)
         else:
             result = row.result
+        self._record(child, end, result, error)
+
+    def _record(self, child: Child, end: InboxRow, result: str | None, error: str | None) -> None:
+        """Put a child's end on record, and let those who wait for it go on."""
+        run, key, name = self._run, child.key, child.agent
         state: OperationState = "succeeded" if error is None else "failed"
-        name = child.agent
         run.append(
             RecordOperation(
                 key=key,
-                position=spawned.position,
+                position=child.position,
                 kind="child",
                 name=name,
                 state=state,
-                request=spawned.request,
-                arguments=spawned.arguments,
+                request=child.request,
+                arguments=child.arguments,
                 result=result,
                 error=error,
                 takes=(end.number,),
                 events=(event(f"operation.{state}", operation=key, kind="child", name=name, child=child.id),),
             )
         )
-        run.remember(key, spawned.position, "child", name, state, spawned.request, result, error)
+        run.remember(key, child.position, "child", name, state, child.request, result, error)
+        for future in self._waiting.pop(key, ()):
+            if not future.done():
+                future.set_result(None)
+                run.inbox.handed.add(future)
 
 
 def family_of(run: Run) -> Family:
@@ -339,14 +357,13 @@ def family_of(run: Run) -> Family:
     return family
 
 
-def _failure(child: str, row: EndRow | None) -> str:
-    if row is None:
-        return failure(ChildFailed.code, f"child {child} is gone", reason="gone", retryable=False)
-    said = values.decode(row.error or "{}")
-    message = f"child {child} {'was cancelled' if row.state == 'cancelled' else 'failed'}"
+def _failure(child: str, state: str, error: str) -> str:
+    """Write what a parent has on record of a child that has not succeeded. state, error: those of its end."""
+    said = values.decode(error)
+    message = f"child {child} {'was cancelled' if state == 'cancelled' else 'failed'}"
     if said.get("message"):
         message += f": {said['message']}"
-    code = ChildCancelled.code if row.state == "cancelled" else ChildFailed.code
+    code = ChildCancelled.code if state == "cancelled" else ChildFailed.code
     return failure(code, message, reason=str(said.get("code", code)), retryable=False)
 
 
@@ -365,38 +382,22 @@ def spawn(run: Run, key: str, spec: AgentSpec, given: Any, options: Options) -> 
     family = family_of(run)
     before = family.spawned.get(key)
     if before is not None:
-        return before.child
-    child = Child(run, key, spec)
+        return before
     position = row.position if row is not None else run.next_position()
+    child = Child(run, key, spec, position, request, text)
     held = run.spending.begin_child(key) if row is None else None
     if held is not None:
         # Whoever asks for its result is told.
         refuse_for_budget(run, key, position, "child", spec.name, request, held)
         return child
-    spawned = Spawned(child=child, position=position, request=request, arguments=text)
-    family.spawned[key] = spawned
+    family.spawned[key] = child
     # What is on record was accepted with its record.
     if row is None:
-        run.host.nursery.accept(run, _submission(run, spawned, spec, options), _promise(run, key))
+        run.host.nursery.accept(run, key, _submission(run, child, spec, options))
     return child
 
 
-def _promise(run: Run, key: str) -> asyncio.Future[None]:
-    """Keep the run from resting, and its ending from overtaking, until the child is accepted."""
-    promise: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-    def over(_: asyncio.Future[None]) -> None:
-        run.promises.pop(key, None)
-        run.active -= 1
-        run.quiet()
-
-    run.promises[key] = promise
-    run.active += 1
-    promise.add_done_callback(over)
-    return promise
-
-
-def _submission(run: Run, spawned: Spawned, spec: AgentSpec, options: Options) -> Submission:
+def _submission(run: Run, child: Child, spec: AgentSpec, options: Options) -> Submission:
     deadline_us = spec.deadline_us if options.deadline_us is None else options.deadline_us
     left_s = run.remaining_s()
     if left_s is not None and not options.detached:
@@ -405,14 +406,14 @@ def _submission(run: Run, spawned: Spawned, spec: AgentSpec, options: Options) -
         deadline_us = left_us if deadline_us is None else min(deadline_us, left_us)
     return Submission(
         tenant=run.tenant,
-        task=spawned.child.id,
+        task=child.id,
         key=None,
         request_digest="",
         agent=spec.name,
         version=ANY_VERSION if options.version is None else options.version,
         pool=spec.pool if options.pool is None else options.pool,
         priority=options.priority,
-        input=spawned.arguments,
+        input=child.arguments,
         user=run.loaded.user,
         deadline_us=deadline_us,
         trace=run.loaded.trace,
@@ -420,9 +421,9 @@ def _submission(run: Run, spawned: Spawned, spec: AgentSpec, options: Options) -
         parent=Parent(
             task=run.task,
             epoch=run.epoch,
-            key=spawned.child.key,
-            position=spawned.position,
-            request=spawned.request,
+            key=child.key,
+            position=child.position,
+            request=child.request,
             detached=options.detached,
         ),
     )
@@ -436,134 +437,3 @@ async def _busily(run: Run, work: Callable[[], Awaitable[Any]]) -> None:
         run.active -= 1
         run.quiet()
     run.check()
-
-
-# -- for all runs of a process -----------------------------------------------------------------------------
-
-
-class Host(Protocol):
-    """What the nursery needs of the worker."""
-
-    store: Store
-
-    async def insist(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Ask the store, again and again while it is away."""
-        ...
-
-    def straggle(self, task: asyncio.Task[Any]) -> None:
-        """Watch over work that outlives its run."""
-        ...
-
-
-@record
-class _Newborn:
-    run: Run
-    submission: Submission
-    promise: asyncio.Future[None]
-
-
-class Nursery:
-    """Submits children and reads their ends, many at a time; while one batch is under way the next
-    collects."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._newborn: list[_Newborn] = []
-        self._asked: list[tuple[list[TaskRef], asyncio.Future[dict[TaskRef, EndRow]]]] = []
-        self._submitting: asyncio.Task[None] | None = None
-        self._reading: asyncio.Task[None] | None = None
-
-    def accept(self, run: Run, submission: Submission, promise: asyncio.Future[None]) -> None:
-        """Have a child accepted and put on record."""
-        self._newborn.append(_Newborn(run=run, submission=submission, promise=promise))
-        if self._submitting is None or self._submitting.done():
-            self._submitting = asyncio.get_running_loop().create_task(self._submit())
-            self._host.straggle(self._submitting)
-
-    async def read(self, refs: list[TaskRef]) -> dict[TaskRef, EndRow]:
-        """Read how tasks have ended, together with whatever else is read now; those that are."""
-        future: asyncio.Future[dict[TaskRef, EndRow]] = asyncio.get_running_loop().create_future()
-        self._asked.append((refs, future))
-        if self._reading is None or self._reading.done():
-            self._reading = asyncio.get_running_loop().create_task(self._read())
-            self._host.straggle(self._reading)
-        return await future
-
-    async def _submit(self) -> None:
-        # Children that are spawned in this turn of the loop join the first group.
-        await asyncio.sleep(0)
-        while self._newborn:
-            group, self._newborn = self._newborn[:GROUP], self._newborn[GROUP:]
-            await self._submit_group(group)
-
-    async def _submit_group(self, group: list[_Newborn]) -> None:
-        try:
-            await self._accept(group)
-        # A fault of the group is its parents' to know: they would wait for ever.
-        except Exception as error:
-            if isinstance(error, BatchRejected) and len(group) > 1:
-                # One of them is at fault, and the others have nothing to do with it.
-                half = len(group) // 2
-                await self._submit_group(group[:half])
-                await self._submit_group(group[half:])
-                return
-            for one in group:
-                _settle(one.promise, cancel=True)
-                one.run.unstorable(error)
-
-    async def _accept(self, group: list[_Newborn]) -> None:
-        probes.reach("children.before_submit")
-        batch = [one.submission for one in group]
-        answers: list[Submitted] = await self._host.insist(lambda: self._host.store.submit(batch))
-        probes.reach("children.after_submit")
-        for one, answer in zip(group, answers, strict=True):
-            if answer.kind == "accepted":
-                _settle(one.promise)
-            elif answer.kind == "stale":
-                await self._refused(one)
-            else:
-                raise ValueError(f"a child without a key was answered {answer.kind}")
-
-    async def _refused(self, one: _Newborn) -> None:
-        """A parent may not have children any more: since it is cancelled, or since it is somebody else's."""
-        run = one.run
-        ref = TaskRef(tenant=run.tenant, task=run.task)
-        row = (await self._tasks([ref])).get(ref)
-        if row is not None and row.cancelling and row.epoch == run.epoch:
-            run.interrupt("cancelled", "a cancel stands")
-        else:
-            run.interrupt("lost", "another worker holds the task")
-        _settle(one.promise, cancel=True)
-
-    async def _read(self) -> None:
-        await asyncio.sleep(0)
-        while self._asked:
-            asked = [self._asked.pop(0)]
-            while self._asked and sum(len(refs) for refs, _ in asked) < READ:
-                asked.append(self._asked.pop(0))
-            try:
-                refs = [ref for refs, _ in asked for ref in refs]
-                rows = await self._host.insist(functools.partial(self._host.store.read_ends, refs))
-                found = {TaskRef(tenant=row.tenant, task=row.task): row for row in rows}
-            # Whoever asked gets the fault, whatever it is, and the next group goes on.
-            except Exception as error:
-                for _, future in asked:
-                    if not future.done():
-                        future.set_exception(error)
-                continue
-            for _, future in asked:
-                if not future.done():
-                    future.set_result(found)
-
-    async def _tasks(self, refs: list[TaskRef]) -> dict[TaskRef, TaskRow]:
-        rows = await self._host.insist(lambda: self._host.store.read_tasks(refs))
-        return {TaskRef(tenant=row.tenant, task=row.task): row for row in rows}
-
-
-def _settle(promise: asyncio.Future[None], *, cancel: bool = False) -> None:
-    if promise.done():
-        return
-    if cancel:
-        promise.cancel()
-    else:
-        promise.set_result(None)

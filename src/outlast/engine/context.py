@@ -238,13 +238,15 @@ class TaskContext:
         spec = self._agent_spec(agent, version)
         if not -1000 <= priority <= 1000:
             raise InvalidRequest("priority must be from -1000 to 1000")
-        options = children.Options(
-            detached=detached,
-            pool=None if pool is None else ids.check_name(pool, "pool"),
-            priority=priority,
-            deadline_us=None if deadline is None else microseconds(deadline, what="deadline"),
-            version=version,
-        )
+        options = children.PLAIN
+        if detached or pool is not None or priority or deadline is not None or version is not None:
+            options = children.Options(
+                detached=detached,
+                pool=None if pool is None else ids.check_name(pool, "pool"),
+                priority=priority,
+                deadline_us=None if deadline is None else microseconds(deadline, what="deadline"),
+                version=version,
+            )
         return children.spawn(self._run, scopes.take(spec.name, key), spec, input, options)
 
     def _agent_spec(self, agent: Callable[..., Any] | str, version: str | None) -> AgentSpec:

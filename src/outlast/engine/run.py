@@ -111,7 +111,7 @@ class Host(Protocol):
     inquiries: Inquiries
     limits: Limits
     nursery: Any
-    """Submits children and reads their ends; see ``children.Nursery``."""
+    """Submits children and reads their ends; see ``nursery.Nursery``."""
     gateway: GatewayPlace | None
     """None where nobody can sign for one."""
     draining: bool

@@ -24,7 +24,6 @@ from typing import Any, TypeVar
 from outlast import clock, probes, telemetry
 from outlast.core import values
 from outlast.engine import acceptance, undoing
-from outlast.engine.children import Nursery
 from outlast.engine.context import TaskContext, tool_spec_of
 from outlast.engine.finding import Inquiries
 from outlast.engine.hearing import Hearing
@@ -33,6 +32,7 @@ from outlast.engine.housekeeping.delivering import keep_delivering
 from outlast.engine.housekeeping.settler import Settler
 from outlast.engine.journal import Journal
 from outlast.engine.limits import Limits
+from outlast.engine.nursery import Nursery
 from outlast.engine.processes import Processes
 from outlast.engine.registry import Registry
 from outlast.engine.run import CallbackPlace, GatewayPlace, Run

@@ -124,7 +124,10 @@ class People(Views):
 
     async def read_inbox(self, tenant: str, task: str, after: int = 0) -> list[InboxRow]:
         """Read what lies before a task above a number and was not taken, oldest first."""
-        return [InboxRow(**dict(row)) for row in await self._view("read_inbox", tenant, task, after)]
+        return [
+            InboxRow(tenant=tenant, task=task, number=number, kind=kind, name=name, data=data, at=at)
+            for _, _, number, kind, name, data, at in await self._view("read_inbox", tenant, task, after)
+        ]
 
     async def read_approvals(self, tenant: str, task: str) -> list[ApprovalRow]:
         """Read all approvals of a task, by operation and number."""

@@ -83,7 +83,18 @@ class Views:
     async def read_ends(self, refs: Sequence[TaskRef]) -> list[EndRow]:
         """Read how tasks that exist among ``refs`` have ended."""
         rows = await self._follow("read_ends", [r.tenant for r in refs], [r.task for r in refs])
-        return [EndRow(**dict(row)) for row in rows]
+        return [
+            EndRow(
+                tenant=tenant,
+                task=task,
+                agent=agent,
+                version=version,
+                state=state,
+                result=result,
+                error=error,
+            )
+            for tenant, task, agent, version, state, result, error in rows
+        ]
 
     async def read_attempts(self, ref: TaskRef) -> list[AttemptRow]:
         """Read a task's attempts, oldest first, the running one included."""

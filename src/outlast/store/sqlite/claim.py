@@ -261,12 +261,12 @@ def reconcile(
 def load(tx: Transaction, tasks: Sequence[Claimed]) -> list[Loaded]:
     """Read inputs and journals; see ``Store.load``. A task that is not there is left out."""
     loaded = []
-    lies, asked = tx.row("any_news") or (True, True)
+    asked = tx.row("any_asked") is not None
     for one in tasks:
         row = tx.row("load_input", (one.round, one.tenant, one.task))
         if row is None:
             continue
-        input_, user, trace, submitted_at, failures, attempts, budget, depth, forked, begun = row
+        input_, user, trace, submitted_at, failures, attempts, budget, depth, forked, begun, lies = row
         operations = tx.rows("load_operations", (one.tenant, one.task)) if begun else []
         loaded.append(
             Loaded(

@@ -88,58 +88,67 @@ def _record_operation(tx: Transaction, head: Head, entry: RecordOperation) -> st
     if due_at is None and entry.due_in_us is not None:
         due_at = at + entry.due_in_us
     ended_at = at if entry.state in OPERATION.final else None
-    recorded = tx.run(
-        "record_operation",
-        (
-            head.tenant,
-            head.task,
-            entry.key,
-            entry.position,
-            entry.kind,
-            entry.name,
-            entry.state,
-            entry.request,
-            head.epoch,
-            entry.arguments,
-            entry.result,
-            entry.error,
-            at,
-            due_at,
-            ended_at,
-            entry.lost,
-        ),
-    )
-    if not recorded:
-        # A record is never refused; where something was sent or has ended, what is stored stands.
-        replaced = tx.run(
-            "replace_operation",
-            (
-                entry.kind,
-                entry.name,
-                entry.state,
-                entry.request,
-                head.epoch,
-                entry.arguments,
-                entry.result,
-                entry.error,
-                due_at,
-                ended_at,
-                entry.lost,
-                head.tenant,
-                head.task,
-                entry.key,
-            ),
-        )
-        if replaced and ended_at is not None:
-            # It ends without a call; what an earlier attempt held is nobody's any more.
-            keys.give_up_others(tx, (head.tenant, head.task, entry.key), None)
-        recorded = replaced
+    # A child is on record since it was accepted; nearly everything else is new. A record is never refused;
+    # where something was sent or has ended, what is stored stands.
+    ways = (_replace, _add) if entry.kind == "child" else (_add, _replace)
+    recorded = any(way(tx, head, entry, due_at, ended_at) for way in ways)
     if entry.takes and recorded:
         tx.run_many("take_inbox", [(entry.key, head.tenant, head.task, number) for number in entry.takes])
     head.say(entry.events)
     if entry.closes:
         head.withdraw_approvals(entry.key, epoch=head.epoch)
     return None
+
+
+def _add(
+    tx: Transaction, head: Head, entry: RecordOperation, due_at: int | None, ended_at: int | None
+) -> bool:
+    """Put an operation on record that is not there."""
+    row = (
+        head.tenant,
+        head.task,
+        entry.key,
+        entry.position,
+        entry.kind,
+        entry.name,
+        entry.state,
+        entry.request,
+        head.epoch,
+        entry.arguments,
+        entry.result,
+        entry.error,
+        head.at,
+        due_at,
+        ended_at,
+        entry.lost,
+    )
+    return bool(tx.run("record_operation", row))
+
+
+def _replace(
+    tx: Transaction, head: Head, entry: RecordOperation, due_at: int | None, ended_at: int | None
+) -> bool:
+    """Replace the record of an operation that nothing was sent for."""
+    name = (head.tenant, head.task, entry.key)
+    row = (
+        entry.kind,
+        entry.name,
+        entry.state,
+        entry.request,
+        head.epoch,
+        entry.arguments,
+        entry.result,
+        entry.error,
+        due_at,
+        ended_at,
+        entry.lost,
+        *name,
+    )
+    replaced = bool(tx.run("replace_operation", row))
+    if replaced and ended_at is not None:
+        # It ends without a call; what an earlier attempt held is nobody's any more.
+        keys.give_up_others(tx, name, None)
+    return replaced
 
 
 def _ask_approval(tx: Transaction, head: Head, entry: AskApproval) -> str | None:

@@ -83,12 +83,14 @@ update lanes
 set served = :served
 where id = :lane;
 
--- Say whether anything lies before any task, and whether any has asked people anything, so that those who have nothing
--- of both pay for one look a transaction.
--- name: any_news
-select exists (select 1 from inbox), exists (select 1 from approvals);
+-- Say whether any task has asked people anything, so that those who have not pay for one look a transaction.
+-- name: any_asked
+select 1
+from approvals
+limit 1;
 
--- Read a claimed task's input, count its ended attempts, and say whether it has a journal.
+-- Read a claimed task's input, count its ended attempts, and say whether it has a journal and whether something lies
+-- before it.
 -- name: load_input
 select input, user_name, trace, submitted_at,
     (select count(*) from attempts
@@ -96,7 +98,9 @@ select input, user_name, trace, submitted_at,
          and attempts."end" = 'failed'),
     (select count(*) from attempts where attempts.tenant = inputs.tenant and attempts.task = inputs.task),
     budget, depth, forked_from is not null,
-    exists (select 1 from operations where operations.tenant = inputs.tenant and operations.task = inputs.task)
+    exists (select 1 from operations where operations.tenant = inputs.tenant and operations.task = inputs.task),
+    exists (select 1 from inbox
+        where inbox.tenant = inputs.tenant and inbox.task = inputs.task and inbox.taken_by is null)
 from inputs
 where tenant = :tenant and task = :task;
 

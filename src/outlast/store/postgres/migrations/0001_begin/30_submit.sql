@@ -42,26 +42,22 @@ language sql immutable parallel safe as $$
     select case when cardinality(p_values) = 1 then array_fill(p_values[1], array[p_count]) else p_values end
 $$;
 
--- What a batch asks for, a row an item; a child is one deeper than its parent.
+-- What a batch asks for, a row an item; the arrays of parents, depths and budgets may be empty.
 create function outlast.asked_for(
     p_tenant text[], p_task text[], p_key text[], p_digest text[], p_agent text[], p_version text[], p_pool text[],
     p_priority integer[], p_input text[], p_user text[], p_trace text[], p_announce boolean[], p_parent text[],
-    p_parent_key text[], p_detached boolean[], p_budget text[]
+    p_parent_key text[], p_detached boolean[], p_depth integer[], p_budget text[]
 ) returns table (item bigint, tenant text, task text, key text, digest text, agent text, version text, pool text,
                  priority integer, input text, user_name text, trace text, announce boolean, parent text,
                  parent_key text, detached boolean, depth integer, budget text)
 language sql stable as $$
     select s.item, s.tenant, s.task, s.key, s.digest, s.agent, s.version, s.pool, s.priority, s.input, s.user_name,
            s.trace, s.announce, s.parent, s.parent_key, coalesce(s.detached, false),
-           case when s.parent is null then 0 else (
-               select i.depth + 1
-                 from outlast.inputs i
-                where i.tenant = s.tenant and i.task = s.parent) end,
-           s.budget
+           coalesce(s.depth, 0), s.budget
       from unnest(p_tenant, p_task, p_key, p_digest, p_agent, p_version, p_pool, p_priority, p_input, p_user, p_trace,
-                  p_announce, p_parent, p_parent_key, p_detached, p_budget) with ordinality
+                  p_announce, p_parent, p_parent_key, p_detached, p_depth, p_budget) with ordinality
            as s (tenant, task, key, digest, agent, version, pool, priority, input, user_name, trace, announce, parent,
-                 parent_key, detached, budget, item)
+                 parent_key, detached, depth, budget, item)
 $$;
 
 -- Accept a batch. A lane is null where the caller does not know it; that is an error only for a task that is new, so that
@@ -87,6 +83,10 @@ declare
     v_kinds text[];
     v_holders text[];
     v_count integer := cardinality(p_task);
+    v_tenants text[];
+    v_parents text[];
+    v_epochs bigint[];
+    v_depth integer[] := '{}';
 begin
     -- What is the same for the whole batch is sent once.
     if v_count > 1 then
@@ -117,14 +117,22 @@ begin
     -- A parent must still be there for its children when they are; one that exists already is accepted whatever became of
     -- its parent.
     if p_parent <> '{}' then
-        perform outlast.lock_heads(array_agg(s.tenant), array_agg(s.parent))
-           from unnest(p_tenant, p_parent) as s (tenant, parent)
-          where s.parent is not null;
+        select array_agg(s.tenant), array_agg(s.parent), array_agg(s.epoch) into v_tenants, v_parents, v_epochs
+          from (select distinct s.tenant, s.parent, s.epoch
+                  from unnest(p_tenant, p_parent, p_epoch) as s (tenant, parent, epoch)
+                 where s.parent is not null) s;
+        perform outlast.lock_heads(v_tenants, v_parents);
         v_now := outlast.clock_us();
+        -- A child is one deeper than its parent, of which a batch has few.
+        select array_agg(d.depth order by s.item) into v_depth
+          from unnest(p_tenant, p_parent) with ordinality as s (tenant, parent, item)
+          left join (select i.tenant, i.task, i.depth + 1 as depth
+                       from (select distinct p.tenant, p.parent
+                               from unnest(v_tenants, v_parents) as p (tenant, parent)) p
+                       join outlast.inputs i on i.tenant = p.tenant and i.task = p.parent) d
+            on d.tenant = s.tenant and d.task = s.parent;
         if exists (
-            select from (select distinct s.tenant, s.parent, s.epoch
-                           from unnest(p_tenant, p_parent, p_epoch) as s (tenant, parent, epoch)
-                          where s.parent is not null) s
+            select from unnest(v_tenants, v_parents, v_epochs) as s (tenant, parent, epoch)
              where not exists (select from outlast.tasks t
                                 where t.tenant = s.tenant and t.id = s.parent and t.state = 'running'
                                   and t.epoch = s.epoch and not t.cancelling))
@@ -186,7 +194,7 @@ begin
                        s.budget
                   from outlast.asked_for(
                        p_tenant, p_task, p_key, p_digest, p_agent, p_version, p_pool, p_priority, p_input, p_user,
-                       p_trace, p_announce, p_parent, p_parent_key, p_detached, p_budget) s
+                       p_trace, p_announce, p_parent, p_parent_key, p_detached, v_depth, p_budget) s
                  order by s.tenant collate "C", s.key collate "C", s.item;
                 v_made := v_count;
             exception when unique_violation then
@@ -202,7 +210,7 @@ begin
                        s.budget
                   from outlast.asked_for(
                        p_tenant, p_task, p_key, p_digest, p_agent, p_version, p_pool, p_priority, p_input, p_user,
-                       p_trace, p_announce, p_parent, p_parent_key, p_detached, p_budget) s
+                       p_trace, p_announce, p_parent, p_parent_key, p_detached, v_depth, p_budget) s
                  where (v_round = 1 and v_stale = '{}') or s.item = any(v_open)
                  order by s.tenant collate "C", s.key collate "C", s.item
                 on conflict do nothing
