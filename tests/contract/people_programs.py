@@ -11,7 +11,7 @@ from tests.contract.programs import Program
 
 from outlast.store.approving import ApprovalFilter, ApprovalRow, Decision
 from outlast.store.contract import Store
-from outlast.store.entries import CommitIntent, Consent, Entry, ExpireApproval
+from outlast.store.entries import CommitIntent, Consent, Entry, ExpireApproval, TaskWrites
 from outlast.store.posting import Cancel, Heard, Signal
 from outlast.store.reconciling import EVERY_TENANT, Pause
 from outlast.store.records import Claimed, Evidence, OperationRow
@@ -230,7 +230,9 @@ class PeopleProgram(Program):
 
     def entry(self, claimed: Claimed, rows: list[OperationRow]) -> Entry:
         scene, dice = self.scene, self.dice
-        kind = dice.choice(["other"] * 6 + ["ask", "ask", "expire", "call", "call", "call", "take", "resend"])
+        kind = dice.choice(
+            ["other"] * 6 + ["ask", "ask", "expire", "call", "call", "call", "take", "hear", "resend"]
+        )
         mine = [row for row in self.approvals if (row.tenant, row.task) == (claimed.tenant, claimed.task)]
         if kind == "ask":
             asked = [row for row in rows if row.state != "running" or row.kind == "signal"]
@@ -249,6 +251,10 @@ class PeopleProgram(Program):
             ]
             if numbers:
                 return scene.step(kind="signal", takes=(dice.choice(sorted(numbers)),))
+        if kind == "hear":
+            kids = [row.key for row in rows if row.kind == "child"]
+            if kids:
+                return scene.step(dice.choice(kids), kind="child", takes_end=True)
         if kind == "resend":
             unknown = [row for row in rows if row.state == "unknown"]
             row = dice.choice(unknown) if unknown else None
@@ -261,6 +267,21 @@ class PeopleProgram(Program):
             # A worker that has asked goes by what was answered.
             return self.call(claimed, next(one for one in mine if one.key == made.key), mine, rows)
         return made
+
+    def arranged(self, writes: list[TaskWrites]) -> list[TaskWrites]:
+        """Have who takes an end that it has heard of by itself write alone, and take nothing else: the
+        contract leaves open whether an end in the same batch is taken, and who is first at what lies
+        there."""
+        for one in writes:
+            heard = [entry for entry in one.entries if getattr(entry, "takes_end", False)]
+            if heard:
+                others = [
+                    entry
+                    for entry in one.entries
+                    if not getattr(entry, "takes_end", False) and not getattr(entry, "takes", ())
+                ]
+                return [replace(one, entries=(heard[0], *others))]
+        return writes
 
     def question(self, key: str, number: int) -> Entry:
         """Ask about a call, or for an answer."""

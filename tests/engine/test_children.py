@@ -408,6 +408,6 @@ async def test_a_fan_out_comes_back_whole_and_in_order(house: House) -> None:
     view = await house.ended(await house.submit(parent))
     assert view.state == "succeeded", view.error
     assert view.result == 1
-    # Many ends at a time, not a transaction each.
-    assert 0 < sum(batches) < 150
+    # Their worker runs their parent as well, and tells it; the delivery may be there first now and then.
+    assert sum(batches) < 150
     assert await house.violations() == []

@@ -23,6 +23,7 @@ from tests.races.blocking import (
 )
 from tests.races.holding import ended, rival, start
 
+from outlast.store.entries import RecordOperation
 from outlast.store.posting import Delivered
 from outlast.store.records import (
     Claimed,
@@ -32,7 +33,7 @@ from outlast.store.records import (
 )
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.effects import refusal, switch
-from outlast.testing.store_suite.posting import inbox
+from outlast.testing.store_suite.posting import head, inbox
 from outlast.testing.store_suite.scene import HOUR, Scene, changed
 
 pytestmark = ON_POSTGRES
@@ -244,6 +245,63 @@ async def _(place: Place) -> None:
     assert told == {parent.task for parent in parents}
     for parent in parents:
         assert [row.number for row in await inbox(scene, parent)] == [1, 2]
+
+
+# ── ends that the parent's worker has heard of by itself ─────────────────────────────────────────
+
+
+def hearing(scene: Scene) -> RecordOperation:
+    """Make the record of a child's end that its parent's worker has told."""
+    return scene.step("kid", kind="child", takes_end=True)
+
+
+@blocked("flush", "post", "held")
+async def _(place: Place) -> None:
+    """Another is delivering the end: it is not waited for, finds the end on record, and drops it."""
+    scene = place.scene
+    parent = await a_child_has_ended(scene)
+    before = await head(scene, parent)
+    async with rival(place.url) as other:
+        await other.hold("posts", tenant=parent.tenant, task=parent.task)
+        twin = flushing(scene, parent, hearing(scene))
+        assert not await other.see_blocked(twin)
+        assert (await ended(twin))[0].kind == "accepted"
+        await other.rollback()
+    assert (await scene.operation(parent, "kid")).state == "succeeded"
+    assert [row["name"] for row in (await scene.store.dump())["posts"]] == ["kid"]
+    assert await ended(delivering(scene)) == Delivered()
+    assert (await inbox(scene, parent), (await scene.store.dump())["posts"]) == ([], [])
+    assert await head(scene, parent) == before
+    assert check_all(await scene.store.dump()) == []
+
+
+@blocked("flush", "post", "changed")
+async def _(place: Place) -> None:
+    """The parent's worker has taken the end, and not committed: whoever delivers passes over it."""
+    scene = place.scene
+    parent = await a_child_has_ended(scene)
+    async with rival(place.url) as other:
+        await flush(other, scene, parent, hearing(scene))
+        twin = delivering(scene)
+        assert not await other.see_blocked(twin)
+        assert await ended(twin) == Delivered()
+        await other.rollback()
+    assert [one.task for one in (await scene.store.deliver(99, now=scene.now)).told] == [parent.task]
+
+
+@blocked("flush", "head", "changed")
+async def _(place: Place) -> None:
+    """Another has delivered the end first: it is taken where it lies."""
+    scene = place.scene
+    parent = await a_child_has_ended(scene)
+    async with rival(place.url) as other:
+        await (await other.about_to_commit("deliver")).deliver(99, now=scene.now)
+        verdict = await deferred_then(scene, other, parent, hearing(scene))
+        assert verdict.kind == "accepted"
+    assert await inbox(scene, parent) == []
+    [row] = await scene.rows("inbox", parent)
+    assert (row["name"], row["taken_by"]) == ("kid", "kid")
+    assert check_all(await scene.store.dump()) == []
 
 
 # ── switches that are taken back ─────────────────────────────────────────────────────────────────

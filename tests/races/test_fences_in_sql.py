@@ -155,7 +155,7 @@ def test_functions_that_write_new_rows_change_none_but_a_locked_parent(name: str
     assert FENCED & set(changed) == {"tasks"}
     assert changed.count("tasks") == 1
     change = body.index("update outlast.tasks t set children = t.children + p.more")
-    lock = body.index("perform outlast.lock_heads(array_agg(s.tenant), array_agg(s.parent))")
+    lock = body.index("perform outlast.lock_heads(v_tenants, v_parents)")
     compared = body.index("t.state = 'running' and t.epoch = s.epoch and not t.cancelling")
     first = min(match.start() for match in WRITE.finditer(body) if match[1] in FENCED | {"inputs"})
     assert lock < compared < first < change

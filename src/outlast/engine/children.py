@@ -7,17 +7,19 @@ Identity: the operation's key; the child's task id is made of its parent's id an
 spawn makes the same child however often the parent runs.
 
 State: running from its record on; succeeded, or failed (``child_failed``, ``child_cancelled``), once the
-parent has taken its end. A parent that never asks for the result leaves it running.
+parent has taken its end: from its inbox, or, where one worker runs both, as soon as the end is on disk. A
+parent that never asks for the result leaves it running.
 
 What is fenced: a child is accepted, and put on record, only while its parent runs under this epoch and no
-cancel stands. The record of its end is written under the parent's epoch and consumes what the end has posted.
+cancel stands. The record of its end is written under the parent's epoch and consumes what the end has left
+for the parent, wherever that lies; a delivery drops what it finds on record.
 
 Failure by failure: killed before that transaction: there is neither child nor record, and the next attempt
 spawns the same child. Killed after it: the next attempt finds the record, and so the child. The answer of a
 submit is lost: submitted again, and recognised by its id. Refused, since the parent's lease
 has passed or a cancel stands: the parent learns which, and ends accordingly. The child ends while its parent
-is away: its end lies in the parent's inbox. An end's result is copied into the parent's record, so that a
-replay does not depend on the child.
+is away: its end lies in the parent's inbox; so it does after a kill between the end and its record. An end's
+result is copied into the parent's record, so that a replay does not depend on the child.
 
 Not covered: a child that an operator runs again after its parent has taken its end.
 """
@@ -43,7 +45,7 @@ from outlast.engine.steps import known, recorded, refuse_for_budget
 from outlast.engine.waits import Waiting, on_disk, until
 from outlast.engine.wording import MAX_ERROR_TEXT, event, failure
 from outlast.errors import ChildCancelled, ChildFailed, InvalidKey, InvalidRequest
-from outlast.store.entries import RecordOperation
+from outlast.store.entries import EndAttempt, RecordOperation
 from outlast.store.posting import Cancel
 from outlast.store.records import ANY_VERSION, InboxRow, OperationRow, Parent, Submission, TaskRef
 from outlast.store.rows import EndRow
@@ -262,6 +264,7 @@ class Family:
             self._run.inbox.when_ended(key, self._ended)
         else:
             waiting.append(future)
+        self._run.host.nursery.expect(self._run, self.spawned[key])
         return future
 
     def leave(self, key: str, future: asyncio.Future[None]) -> None:
@@ -271,11 +274,24 @@ class Family:
         waiting = self._waiting.get(key)
         if waiting is not None and future in waiting:
             waiting.remove(future)
+            if not waiting:
+                run.host.nursery.forget(run, self.spawned[key])
         self._open -= 1
         if self._open:
             run.touched = clock.monotonic()
         else:
             run.end_wait(self._wait)
+
+    def told(self, child: Child, ending: EndAttempt) -> bool:
+        """Take the end of a child that this worker has brought to disk; answer whether it was taken."""
+        if self._run.sealed or child.key not in self._waiting:
+            return False
+        probes.reach("waits.before_take")
+        error = None
+        if ending.task_state != "succeeded":
+            error = _failure(child.id, ending.task_state, ending.error or "{}")
+        self._record(child, None, ending.result, error)
+        return True
 
     def _ended(self, key: str) -> None:
         self._ready.append(key)
@@ -306,7 +322,8 @@ class Family:
     def _take_one(self, key: str, row: EndRow | None) -> None:
         run = self._run
         end = run.inbox.end_of(key)
-        if end is None:
+        if end is None or key not in self._waiting:
+            # In the second case its own worker has told of it meanwhile.
             return
         if row is not None and row.state not in FINAL:
             # An operator runs it again: there will be another end.
@@ -323,8 +340,11 @@ class Family:
             result = row.result
         self._record(child, end, result, error)
 
-    def _record(self, child: Child, end: InboxRow, result: str | None, error: str | None) -> None:
-        """Put a child's end on record, and let those who wait for it go on."""
+    def _record(self, child: Child, end: InboxRow | None, result: str | None, error: str | None) -> None:
+        """Put a child's end on record, and let those who wait for it go on.
+
+        end: what lies in the inbox of it; None where its worker has told of it.
+        """
         run, key, name = self._run, child.key, child.agent
         state: OperationState = "succeeded" if error is None else "failed"
         run.append(
@@ -338,11 +358,13 @@ class Family:
                 arguments=child.arguments,
                 result=result,
                 error=error,
-                takes=(end.number,),
+                takes=() if end is None else (end.number,),
+                takes_end=end is None,
                 events=(event(f"operation.{state}", operation=key, kind="child", name=name, child=child.id),),
             )
         )
         run.remember(key, child.position, "child", name, state, child.request, result, error)
+        run.host.nursery.forget(run, child)
         for future in self._waiting.pop(key, ()):
             if not future.done():
                 future.set_result(None)

@@ -51,7 +51,8 @@ from outlast.store.entries import (
 )
 
 Verdict = str | None
-"""None: written or admitted; else the name of the refusal."""
+"""None: written or admitted; else the name of the refusal; of an ending, the state that the task has come to
+where it is another one than the ending says."""
 Told = Callable[[Verdict, Exception | None], None]
 """Told of a verdict, or of the error in place of it, in the journal's own asyncio task; it raises nothing."""
 TURNS = 4
@@ -121,13 +122,14 @@ class Journal:
         """Record an entry without waiting for the disk. told: called once what came of it is known."""
         self._add(lease, (entry, None, told, size_of(entry)))
 
-    def submit(self, lease: Lease, entry: Entry) -> asyncio.Future[Verdict]:
-        """Record an entry; the future ends when it is committed, with None or the name of its refusal.
+    def submit(self, lease: Lease, entry: Entry, told: Told | None = None) -> asyncio.Future[Verdict]:
+        """Record an entry; the future ends when it is committed, with None or the name of its refusal. told:
+        called with the same, also where nobody waits for the future any more.
 
         It raises LeaseLost when the lease was fenced out, and BatchRejected when the entry cannot be stored.
         """
         future: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
-        self._add(lease, (entry, future, None, size_of(entry)))
+        self._add(lease, (entry, future, told, size_of(entry)))
         return future
 
     async def room(self) -> None:
@@ -302,8 +304,11 @@ class Journal:
     @staticmethod
     def _accept(waiting: list[Waiting], verdict: Flushed) -> None:
         refusals = dict(verdict.refusals) if verdict.refusals else {}
+        ending = waiting[-1][0]
+        if isinstance(ending, EndAttempt) and verdict.state != ending.task_state:
+            refusals[len(waiting) - 1] = verdict.state
         for index, (_, future, told, _) in enumerate(waiting):
             if told is not None:
                 told(refusals.get(index), None)
-            elif future is not None and not future.done():
+            if future is not None and not future.done():
                 future.set_result(refusals.get(index))

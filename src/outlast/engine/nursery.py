@@ -1,14 +1,20 @@
-"""What a worker does for the children of all its runs: it submits them and reads their ends, many at a time.
+"""What a worker does for the children of all its runs: it submits them and reads their ends, many at a time,
+and tells ends to parents that it runs itself.
 
-Purpose: a fan-out costs a transaction for hundreds of children, not one each.
+Purpose: a fan-out costs a transaction for hundreds of children, not one each; and where one worker runs a
+child and the parent that waits for it, the end need not be delivered and read.
 
-State: what was asked for and is not under way yet; while one batch is under way the next collects.
+State: what was asked for and is not under way yet; while one batch is under way the next collects. For which
+children a run of this process waits.
 
-What is fenced: see ``children``.
+What is fenced: see ``children``. An end is told once it is on disk, with what it has left for the parent; the
+record by which the parent takes it consumes that.
 
-Failure by failure: a submit is refused: its parent learns why, and nobody else.
+Failure by failure: a submit is refused: its parent learns why, and nobody else. The parent waits no more when
+a child's end has reached the disk, or something else was made of the end than its worker said: it is
+delivered like any other. Killed in between: it lies there, and whoever looks next delivers it.
 
-Not covered: how long the store takes to answer.
+Not covered: ends of children that another worker runs, or that the database decides, go by the delivery.
 """
 
 from __future__ import annotations
@@ -20,9 +26,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, TypeVar
 
 from outlast import probes
-from outlast.engine.children import READ
+from outlast.engine.children import FINAL, READ, Child
+from outlast.engine.journal import Told
 from outlast.engine.run import Run
 from outlast.store.contract import BatchRejected, Store
+from outlast.store.entries import EndAttempt
 from outlast.store.records import Submission, Submitted, TaskRef
 from outlast.store.rows import EndRow, TaskRow
 
@@ -57,10 +65,11 @@ class _Brood:
 
 
 class Nursery:
-    """Submits children and reads their ends."""
+    """Submits children, reads their ends, and tells those that it can."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self._expected: dict[tuple[str, str], tuple[Run, Child]] = {}
         self._broods: list[_Brood] = []
         self._asked: list[tuple[list[TaskRef], asyncio.Future[dict[TaskRef, EndRow]]]] = []
         self._submitting: asyncio.Task[None] | None = None
@@ -93,6 +102,32 @@ class Nursery:
             self._reading = asyncio.get_running_loop().create_task(self._read())
             self._host.straggle(self._reading)
         return await future
+
+    def expect(self, run: Run, child: Child) -> None:
+        """Note that a run waits for a child's end."""
+        self._expected[run.tenant, child.id] = (run, child)
+
+    def forget(self, run: Run, child: Child) -> None:
+        """Note that it waits no more."""
+        self._expected.pop((run.tenant, child.id), None)
+
+    def expects(self, run: Run) -> bool:
+        """Answer whether a run of this process waits for the end of this one's task."""
+        return (run.tenant, run.task) in self._expected
+
+    def teller(self, run: Run, ending: EndAttempt) -> Told:
+        """Answer whom to tell what became of the end of a task that somebody here waits for."""
+        name = (run.tenant, run.task)
+
+        def told(other: str | None, error: Exception | None) -> None:
+            if error is not None or ending.task_state not in FINAL:
+                # Nothing was written, or it goes on.
+                return
+            parent, child = self._expected.get(name, (None, None))
+            if other is not None or parent is None or not parent.family.told(child, ending):
+                self._host.store.wakes.hint("posts")
+
+        return told
 
     async def _submit(self) -> None:
         # Children that are spawned in this turn of the loop join the first group.

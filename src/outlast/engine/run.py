@@ -750,7 +750,12 @@ class Run:
             text = values.encode(values.normalise(result), what="result")
         except InvalidRequest as error:
             return self._failed(error.code, f"the agent's result cannot be stored: {error}", retryable=False)
-        return EndAttempt(attempt_end="succeeded", task_state="succeeded", result=text)
+        return EndAttempt(
+            attempt_end="succeeded",
+            task_state="succeeded",
+            result=text,
+            heard=self.host.nursery.expects(self),
+        )
 
     def _failed(self, code: str, message: str, *, retryable: bool, **more: Any) -> EndAttempt:
         error = failure(code, message, **{name: value for name, value in more.items() if value})
@@ -767,7 +772,9 @@ class Run:
                     wake_in_us=int(delay * 1_000_000),
                     reopen=tuple(key for key, row in self.rows.items() if self._reopens(row)),
                 )
-        return EndAttempt(attempt_end="failed", task_state="failed", error=error)
+        return EndAttempt(
+            attempt_end="failed", task_state="failed", error=error, heard=self.host.nursery.expects(self)
+        )
 
     @staticmethod
     def _reopens(row: OperationRow) -> bool:
@@ -778,7 +785,8 @@ class Run:
         )
 
     async def _end(self, ending: EndAttempt) -> None:
-        await self.commit(ending)
+        told = self.host.nursery.teller(self, ending) if ending.heard else None
+        await self.host.journal.submit(self, ending, told)
         self.ended = True
         telemetry.emit(
             telemetry.AttemptEnded(

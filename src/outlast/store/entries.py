@@ -30,10 +30,13 @@ class RecordOperation:
     state: ``succeeded``, ``failed``, or ``running`` for a timer, or ``planned`` for a call put on record
     before its intent. due_in_us / due_at: when a timer, or the time limit of a wait, is due, relative to the
     database's now, or absolute; the store writes ``due_at``. takes: numbers of the inbox rows that this
-    record consumes. closes: questions to people about it that are open are withdrawn, answers to questions
-    stay. lost: it failed since another branch of its race was first; a fork from before that race makes it
-    anew. Replaces an entry under the same key only if that one is not final. Accepted whenever the epoch
-    matches.
+    record consumes. takes_end: of a child whose end the parent's worker has heard of by itself: what that
+    has left for the task is consumed, on its way or in the inbox, whatever becomes of the record; where
+    somebody is just delivering it, they find the record and drop it. Whether an end in the same batch is
+    consumed is left open. closes: questions to people about it that are open are withdrawn, answers to
+    questions stay. lost: it failed since another branch of its race was first; a fork from before that race
+    makes it anew. Replaces an entry under the same key only if that one is not final. Accepted whenever the
+    epoch matches.
     """
 
     key: str
@@ -48,6 +51,7 @@ class RecordOperation:
     due_in_us: int | None = None
     due_at: int | None = None
     takes: tuple[int, ...] = ()
+    takes_end: bool = False
     closes: bool = False
     lost: bool = False
     events: tuple[NewEvent, ...] = ()
@@ -302,6 +306,8 @@ class EndAttempt:
     of the task's running operations, if there is any (reason timer without one: at once). reopen: keys of
     failed operations to put back to ``planned`` (agent retry policy). judged: (verdict, by, reason, evidence)
     of a checker on the work of a task that succeeded, recorded as its first acceptance.
+    heard: the worker tells the parent's run itself, so that nobody is hinted to deliver what the end has left
+    for the parent; it lies there for whoever looks all the same.
     """
 
     attempt_end: Literal["succeeded", "failed", "cancelled", "suspended", "released"]
@@ -313,6 +319,7 @@ class EndAttempt:
     wake_in_us: int | None = None
     reopen: tuple[str, ...] = ()
     judged: tuple[str, str, str, str] | None = None
+    heard: bool = False
     events: tuple[NewEvent, ...] = ()
 
 

@@ -131,6 +131,11 @@ class Task:
         """Whether nothing is left but to end as cancelled."""
         return self.cancelling and not self.undoing
 
+    def has_ended(self, key: str) -> bool:
+        """Answer whether an operation has ended."""
+        there = self.operations.get(key)
+        return there is not None and there.state in ("succeeded", "failed")
+
     def say(self, kind: str) -> None:
         """Append an event."""
         self.events.append(kind)

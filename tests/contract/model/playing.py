@@ -174,6 +174,7 @@ class ModelledProgram(ChangeProgram, PeopleProgram):
     def arranged(self, writes: list[TaskWrites]) -> list[TaskWrites]:
         """Have who asks for a business key write alone, and ask last, and nobody heed waits in a batch that
         asks for one: the contract leaves open whether an intent sees what else its batch does to these."""
+        writes = super().arranged(writes)
         if any(getattr(entry, "wait", None) for one in writes for entry in one.entries):
             writes = [replace(one, entries=tuple(map(heedless, one.entries))) for one in writes]
         keyed = [

@@ -161,7 +161,10 @@ class Reaching(Kept):
         told, cancelled = [], []
         for name in sorted({of for of, _, _ in posts} | {of for _, of in free}):
             task = self.tasks[name]
-            ends = [said for of, kind, said in posts if (of, kind) == (name, "child")]
+            # What it has on record its worker has heard of by itself.
+            ends = [
+                said for of, kind, said in posts if (of, kind) == (name, "child") and not task.has_ended(said)
+            ]
             # One that has failed or was cancelled may be tried again, and then has to know.
             if task.state == "succeeded":
                 continue

@@ -98,6 +98,8 @@ class Writing(Gates):
 
     def _record(self, name: Name, task: Task, entry: RecordOperation, now: int) -> None:
         """Put a record in the place of what nothing was sent for."""
+        if entry.takes_end:
+            self._take_end(name, task, entry.key)
         there = task.operations.get(entry.key)
         if there is not None and not there.fresh:
             return
@@ -112,6 +114,15 @@ class Writing(Gates):
         for number in entry.takes:
             if number in task.inbox and task.inbox[number].taken_by is None:
                 task.inbox[number].taken_by = entry.key
+
+    def _take_end(self, name: Name, task: Task, key: str) -> None:
+        """Take what the end of a child has left, on its way or in the inbox."""
+        if (name, "child", key) in self.posts:
+            self.posts.remove((name, "child", key))
+            return
+        for row in task.inbox.values():
+            if (row.kind, row.name, row.taken_by) == ("child", key, None):
+                row.taken_by = key
 
     def _outcome(self, name: Name, task: Task, entry: RecordOutcome | TakeTurn, now: int) -> bool:
         """Take an operation's turn, by compare-and-set, and say what became of it."""

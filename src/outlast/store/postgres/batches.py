@@ -56,6 +56,7 @@ _COLUMNS = (
     "bttt",  # keys to open again
 )
 """The columns of each group, a letter each: text, big integer, integer, or boolean."""
+_NAMES = ("tenant", "task", "key")
 _TYPES = {"t": "text[]", "b": "bigint[]", "i": "integer[]", "o": "boolean[]"}
 
 
@@ -88,6 +89,8 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
     ends: list[tuple[Any, ...]] = []
     keys: list[tuple[Any, ...]] = []
     takes: list[dict[str, Any]] = []
+    taken: list[tuple[int, str, str, str]] = []
+    heard: list[int] = []
     rare: dict[str, list[Any]] = {}
     waves = 1
 
@@ -119,6 +122,8 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                     takes.extend(
                         {"place": place, "key": entry.key, "number": number} for number in entry.takes
                     )
+                    if entry.takes_end:
+                        taken.append((place, tenant, task, entry.key))
                     added = entry.events
                 case RecordOutcome():
                     wave = _wave(levels, entry.key, _OUTCOME)
@@ -173,6 +178,8 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                         )
                     )  # fmt: skip
                     keys.extend((place, tenant, task, key) for key in entry.reopen)
+                    if entry.heard:
+                        heard.append(head)
                     if entry.judged is not None:
                         verdict, by, reason, evidence = entry.judged
                         rare.setdefault("judged", []).append(
@@ -251,7 +258,16 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                 arguments.append(texts(column) if kind == "t" else _plain(column))
         else:
             arguments.extend("{}" for _ in kinds)
-    more = {**({"takes": takes} if takes else {}), **({"rare": rare} if rare else {})}
+    more: dict[str, Any] = {
+        name: what
+        for name, what in (("takes", takes), ("ends", taken), ("heard", heard), ("rare", rare))
+        if what
+    }
+    if taken:
+        places, *names = zip(*taken, strict=True)
+        more["ends"] = {"place": _plain(places), **dict(zip(_NAMES, map(texts, names), strict=True))}
+    if heard:
+        more["heard"] = _plain(heard)
     arguments.append(json.dumps(more, ensure_ascii=False) if more else None)
     return arguments
 

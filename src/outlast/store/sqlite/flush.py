@@ -94,6 +94,10 @@ def _record_operation(tx: Transaction, head: Head, entry: RecordOperation) -> st
     recorded = any(way(tx, head, entry, due_at, ended_at) for way in ways)
     if entry.takes and recorded:
         tx.run_many("take_inbox", [(entry.key, head.tenant, head.task, number) for number in entry.takes])
+    if entry.takes_end:
+        name = (head.tenant, head.task, entry.key)
+        if not tx.run("take_post", name):
+            tx.run("take_end", (entry.key, *name))
     head.say(entry.events)
     if entry.closes:
         head.withdraw_approvals(entry.key, epoch=head.epoch)
@@ -252,7 +256,7 @@ def _end_attempt(tx: Transaction, head: Head, entry: EndAttempt) -> str | None:
         if entry.judged is not None and entry.task_state == "succeeded":
             # Before the end itself, so that whoever reads up to the end has read it.
             changing.judge(tx, head, 1, entry.judged, epoch=epoch)
-        head.finish(entry.task_state, result=entry.result, error=entry.error, epoch=epoch)
+        head.finish(entry.task_state, result=entry.result, error=entry.error, epoch=epoch, heard=entry.heard)
     elif entry.task_state == "waiting" and entry.reason is not None:
         due_at = _wake_at(tx, head, entry)
         if _is_over(tx, head, entry, due_at):

@@ -200,12 +200,13 @@ class Head:
         error: str | None = None,
         epoch: int = 0,
         data: dict[str, Any] | None = None,
+        heard: bool = False,
     ) -> None:
         """End the task: result row, open effects to the reconciliation queue, open questions withdrawn,
         timers gone, its end left for its parent and a cancel for its children, the final event last.
 
         epoch: that of the attempt that ended it, 0 for none. data: what the final event says beside
-        ``effects_open``.
+        ``effects_open``. heard: its parent is told of it by its own worker.
         """
         tx, name = self._tx, (self.tenant, self.task)
         if self.state == "queued":
@@ -233,7 +234,8 @@ class Head:
         if parent is not None:
             ended = json_text({"task": self.task, "state": state})
             tx.run("leave_post", (self.tenant, parent, "child", parent_key, ended))
-            tx.hints.add("posts")
+            if not heard:
+                tx.hints.add("posts")
         if self.children and tx.run("leave_cancels", (self.task, self.tenant, self.task)):
             tx.hints.add("posts")
 

@@ -110,10 +110,8 @@ def deliver(tx: Transaction, limit: int, now: int | None) -> Delivered:
         if head is None or head.state == "succeeded":
             continue
         ends, released = mine.get("child", []), "held" in mine and head.live
-        if ends or released:
-            _tell(tx, head, ends, released=released)
-            if head.live:
-                told.append(ref)
+        if _tell(tx, head, ends, released=released) and head.live:
+            told.append(ref)
         if "cancel" in mine and head.live and cancelling.cancel_head(tx, head, PARENT, PARENT_ENDED):
             cancelled.append(ref)
         head.save()
@@ -124,15 +122,22 @@ def deliver(tx: Transaction, limit: int, now: int | None) -> Delivered:
     return Delivered(told=tuple(told), cancelled=tuple(cancelled), more=more)
 
 
-def _tell(tx: Transaction, head: Head, ends: Sequence[Row], *, released: bool) -> None:
-    """Put children's ends into their parent's inbox; that no switch holds it back is a fact without a row."""
+def _tell(tx: Transaction, head: Head, ends: Sequence[Row], *, released: bool) -> bool:
+    """Put children's ends into their parent's inbox, but for those that it has on record, since its worker
+    has heard of them by itself; that no switch holds it back is a fact without a row. Answers whether there
+    was anything to tell."""
     rows = []
     for _, _, _, _, name, data in ends:
+        if tx.row("has_ended", (head.tenant, head.task, name)) is not None:
+            continue
         head.facts += 1
         rows.append((head.tenant, head.task, head.facts, "child", name, None, "", data, head.at))
+    if not rows and not released:
+        return False
     tx.run_many("keep_inbox", rows)
     head.facts += released
     head.tell()
+    return True
 
 
 def read_inbox(tx: Transaction, tenant: str, task: str, after: int = 0) -> list[InboxRow]:

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 
-from outlast.core.transitions import TASK
+from outlast.core.transitions import OPERATION, TASK
 from outlast.testing.checkers.seen import Evidence, Row, state_of, where
 
 UNDOING = "compensation"
@@ -85,8 +85,8 @@ def inboxes_hold_facts(seen: Evidence) -> Iterator[str]:
 
 
 def families_hear_of_each_other(seen: Evidence) -> Iterator[str]:
-    """A child is on its parent's record. Each end of a child is with its parent or on its way, once; so is
-    its parent's end with a child."""
+    """A child is on its parent's record. Each end of a child is with its parent or on its way, once, unless
+    the parent has it on record, where its worker may have told it; so is its parent's end with a child."""
     on_the_way = Counter((row["tenant"], row["task"], row["kind"], row["name"]) for row in seen.rows("posts"))
     cancels = {(row["tenant"], row["task"]) for row in seen.rows("posts") if row["kind"] == "cancel"}
     arrived = Counter(
@@ -96,7 +96,7 @@ def families_hear_of_each_other(seen: Evidence) -> Iterator[str]:
     )
     counted: Counter[tuple[str, str]] = Counter()
     results = seen.by_task("results")
-    records = {(row["tenant"], row["task"], row["key"]) for row in seen.rows("operations")}
+    records = {(row["tenant"], row["task"], row["key"]): row["state"] for row in seen.rows("operations")}
     family = set()
     for row in seen.rows("inputs"):
         child = (row["tenant"], row["task"])
@@ -113,7 +113,8 @@ def families_hear_of_each_other(seen: Evidence) -> Iterator[str]:
             yield f"{where(child)}: is not on the record of its parent {row['parent']}"
         name = (*above, "child", row["parent_key"])
         heard, ended = arrived[name] + on_the_way[name], len(results[child])
-        if heard > ended or (heard < ended and parent["state"] != "succeeded"):
+        on_record = records.get((*above, row["parent_key"])) in OPERATION.final
+        if heard > ended or (heard < ended and parent["state"] != "succeeded" and not on_record):
             if not ended:
                 yield f"{where(child)}: is {state}, and its parent hears of its end"
             else:

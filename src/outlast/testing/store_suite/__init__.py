@@ -44,6 +44,9 @@ from outlast.testing.store_suite.guards import (  # noqa: E402
     TestOperationGuards,
     TestTaskGuards,
 )
+from outlast.testing.store_suite.hearing import (  # noqa: E402
+    TestHeardEnds,
+)
 from outlast.testing.store_suite.journaling import (  # noqa: E402
     TestEventsAndNotes,
     TestFence,
@@ -107,6 +110,7 @@ __all__ = [
     "TestFinalEndings",
     "TestFireSchedules",
     "TestHealth",
+    "TestHeardEnds",
     "TestHistoryGuards",
     "TestInputGuards",
     "TestListSchedules",

@@ -352,7 +352,8 @@ create table inbox (
 create unique index inbox_key on inbox (tenant, task, name, key) where key is not null;
 create index inbox_open on inbox (tenant, task, number) where taken_by is null;
 
--- What a task's end has left for other tasks: a child's end for its parent, a cancel for a child.
+-- What a task's end has left for other tasks: a child's end for its parent, a cancel for a child. Found by being there,
+-- and by its name, where the parent's worker has heard of the end by itself.
 create table posts (
     seq integer primary key,
     tenant text not null,
@@ -361,6 +362,8 @@ create table posts (
     name text not null,
     data text not null
 ) strict;
+
+create index posts_name on posts (tenant, task, name, seq);
 
 -- Tasks whose calls a switch holds back: written with the refusal of an intent, by the switch that stood. Those whose
 -- switch stands no more are found by that, told, and forgotten.

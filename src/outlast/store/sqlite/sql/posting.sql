@@ -35,6 +35,28 @@ update inbox
 set taken_by = :key
 where tenant = :tenant and task = :task and number = :number and taken_by is null;
 
+-- Take the end of a child that is on its way to its parent.
+-- name: take_post
+delete from posts
+where seq = (
+    select seq
+    from posts
+    where tenant = :tenant and task = :task and name = :key and kind = 'child'
+    order by seq
+    limit 1);
+
+-- Take the end of a child where it lies before its parent already.
+-- name: take_end
+update inbox
+set taken_by = :key
+where tenant = :tenant and task = :task and taken_by is null and kind = 'child' and name = :name;
+
+-- Say whether an operation has ended.
+-- name: has_ended
+select 1
+from operations
+where tenant = :tenant and task = :task and key = :key and state in ('succeeded', 'failed');
+
 -- Read what lies before a task above a number and was not taken, the oldest first.
 -- name: read_inbox
 select number, kind, name, data, at

@@ -18,17 +18,20 @@ create table outlast.inbox (
 create unique index inbox_key on outlast.inbox (tenant, task, name, key) where key is not null;
 create index inbox_open on outlast.inbox (tenant, task, number) where taken_by is null;
 
--- What a task's end has left for other tasks: a child's end for its parent, a cancel for a child. Found by being there.
+-- What a task's end has left for other tasks: a child's end for its parent, a cancel for a child. Found by being there,
+-- and by its name, where the parent's worker has heard of the end by itself.
 create table outlast.posts (
     tenant text collate "C" not null,
     task text collate "C" not null,
     seq bigint generated always as identity,
     kind text not null check (kind in ('child', 'cancel')),
-    name text not null,
+    name text collate "C" not null,
     data text not null,
     primary key (tenant, task, seq)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
     vacuum_truncate = off);
+
+create index posts_name on outlast.posts (tenant, task, name, seq);
 
 -- Tasks whose calls a switch holds back: written with the refusal of an intent, by the switch that stood. Those whose
 -- switch stands no more are found by that, told, and forgotten.

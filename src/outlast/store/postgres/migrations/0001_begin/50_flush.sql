@@ -12,7 +12,8 @@
 -- arrays of fixed-width values that tell what is known of a head (h_ok, h_epoch, ...) are read by that index.
 -- Entries that concern one operation are parted into waves by the caller, so that within a wave each operation is
 -- touched in the order record, outcome, turn, intent, and by each kind once. A function has a hundred arguments at most:
--- what records take from inboxes, and what most batches have nothing of (questions, what lost a race, consents, resends,
+-- what records take from inboxes and of what is on its way to them, heads whose end its parent is told of by their
+-- worker, and what most batches have nothing of (questions, what lost a race, consents, resends,
 -- calls taken over, outside sessions, usage, verdicts on work), come as one JSON text, null for nothing. The latter are in
 -- a part of their own, since they are looked for again and again.
 
@@ -100,6 +101,8 @@ declare
     v_undone json;
     v_kin boolean;
     v_left boolean := false;
+    v_heard integer[] := '{}';
+    v_ends json;
     v_marked integer[];
     v_undoing integer[];
     v_parents integer[];
@@ -238,6 +241,47 @@ begin
                  order by t.tenant, t.task, t.number, t.place) x
          where b.tenant = x.tenant and b.task = x.task and b.number = x.number and b.taken_by is null;
         v_rare := p_more::json -> 'rare';
+        v_heard := coalesce((p_more::json ->> 'heard')::integer[], '{}');
+
+        -- Ends of children that their parent's worker has heard of by itself are taken where they lie: mostly on their
+        -- way. One that is just being delivered is left to whoever does that, and who waits for this head.
+        v_ends := p_more::json -> 'ends';
+        if v_ends is not null then
+            with ends as materialized (
+                select x.place, x.tenant, x.task, x.key
+                  from unnest((v_ends ->> 'place')::bigint[], (v_ends ->> 'tenant')::text[],
+                              (v_ends ->> 'task')::text[], (v_ends ->> 'key')::text[]) as x (place, tenant, task, key)
+                 where h_ok[x.place >> 20]
+            ), there as materialized (
+                select p.tenant, p.task, p.name, p.seq
+                  from ends e
+                 cross join lateral (
+                       select p.tenant, p.task, p.name, p.seq
+                         from outlast.posts p
+                        where p.tenant = e.tenant and p.task = e.task and p.name = e.key and p.kind = 'child'
+                        order by p.seq
+                        limit 1
+                          for update skip locked) p
+            ), gone as (
+                delete from outlast.posts p
+                 using there t
+                 where p.tenant = t.tenant and p.task = t.task and p.seq = t.seq
+            )
+            select array_agg(e.place) into v_places
+              from ends e
+             where (select count(*) from there) < (select count(*) from ends)
+               and not exists (select from there t
+                                where t.tenant = e.tenant and t.task = e.task and t.name = e.key);
+            if v_places is not null then
+                update outlast.inbox b
+                   set taken_by = x.key
+                  from unnest((v_ends ->> 'place')::bigint[], (v_ends ->> 'tenant')::text[],
+                              (v_ends ->> 'task')::text[], (v_ends ->> 'key')::text[]) as x (place, tenant, task, key)
+                 where h_ok[x.place >> 20] and x.place = any(v_places)
+                   and b.tenant = x.tenant and b.task = x.task and b.taken_by is null and b.kind = 'child'
+                   and b.name = x.key;
+            end if;
+        end if;
     end if;
     if v_rare is not null then
         z_place := array(select x.place::bigint from json_array_elements_text(v_rare -> 'losses') as x (place));
@@ -773,7 +817,8 @@ begin
                   from unnest(x_tenant, x_task, x_state, x_parent, x_parent_key)
                        as x (tenant, task, state, parent, parent_key)
                  where x.parent is not null;
-                v_left := true;
+                v_left := exists (select from unnest(x_head, x_parent) as x (head, parent)
+                                   where x.parent is not null and x.head <> all(v_heard));
             end if;
             if v_parents && x_head then
                 insert into outlast.posts (tenant, task, kind, name, data)
@@ -787,7 +832,7 @@ begin
                 v_left := v_left or found;
             end if;
         end if;
-        -- A capital letter: something was left to deliver.
+        -- A capital letter: something was left to deliver, which nobody else tells.
         f_head := coalesce(f_head, '{}') || x_head;
         f_code := f_code || array(select case when v_left then upper(left(s.state, 1)) else left(s.state, 1) end
                                     from unnest(x_state) as s (state));

@@ -261,13 +261,17 @@ begin
         -- One that has failed or was cancelled may be tried again, and then has to know.
         continue when not found or v_head.state = 'succeeded';
 
-        -- The ends of its children; that nothing holds it back any more is a fact of its own.
+        -- The ends of its children, but for those that it has on record: its worker has heard of them by itself. That
+        -- nothing holds it back any more is a fact of its own.
         with ends as (
             insert into outlast.inbox (tenant, task, number, kind, name, digest, data, at)
             select p.tenant, p.task, v_head.facts + row_number() over (order by p.seq), 'child', p.name, '', p.data,
                    v_now
               from outlast.posts p
              where p.tenant = v_one.tenant and p.task = v_one.task and p.seq = any(v_seq) and p.kind = 'child'
+               and not exists (select from outlast.operations o
+                                where o.tenant = p.tenant and o.task = p.task and o.key = p.name
+                                  and o.state in ('succeeded', 'failed'))
             returning 1)
         select count(*) + (v_one.held and v_head.state in ('queued', 'running', 'waiting'))::integer into v_ends
           from ends;
