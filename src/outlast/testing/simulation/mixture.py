@@ -28,6 +28,11 @@ __all__ = ["crowded", "name_of_mixture", "narrow", "varied"]
 
 CROWDED: Final = 0.09
 """Share of schedules in which everything may happen at once: over 1,600 of 20,000."""
+AIMED: Final = 0.5
+"""Share of misfortunes on workers, in small schedules, that fall between an intent and its outcome: most
+awaits are of those who look whether there is anything to do."""
+WITH_ANOTHER: Final = 0.3
+"""Share of the small ones that have a second misfortune."""
 WITH_MORE: Final = 0.04
 """Share of the small ones that have an ingredient."""
 PAIRS: Final = 0.15
@@ -41,6 +46,7 @@ MISFORTUNES: Final[tuple[dict[str, Any], ...]] = (
     {"crashes": 1},
     {"crashes": 1},
     {"crashes": 3},
+    {"freezes": 1},
     {"freezes": 1},
     {"freezes": 1},
     {"drains": 1},
@@ -74,7 +80,9 @@ def narrow(seed: int) -> dict[str, Any]:
     fall at any await."""
     random = Random(f"{seed}/narrow")
     tasks = 2 if random.random() < PAIRS else 1
-    faults = {**random.choice(MISFORTUNES), **(random.choice(MISFORTUNES) if random.random() < 0.3 else {})}
+    faults: dict[str, Any] = {"aimed": AIMED, **random.choice(MISFORTUNES)}
+    if random.random() < WITH_ANOTHER:
+        faults |= random.choice(MISFORTUNES)
     if random.random() < WITH_MORE:
         faults |= random.choice(INGREDIENTS)
     return {

@@ -64,6 +64,20 @@ _WATCHED_SHARE = 0.02
 """Of how many schedules the quiet end is watched for a while."""
 
 
+_AIMED_AT = 3
+"""Near which intent of a schedule an aimed misfortune falls at the latest."""
+_AIMED_WITHIN = 12
+"""Within how many handles after an intent is on disk: about as many as there are until its outcome is."""
+
+_Due = tuple[int, Kind, Node | None]
+"""A misfortune that is due: after how many handles of the workers, its kind, and whom it falls on, None for
+whoever runs then."""
+
+
+def _when(due: _Due) -> int:
+    return due[0]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
     """What came of a schedule.
@@ -160,15 +174,29 @@ class _Schedule:
         self.serving: dict[str, tuple[Member, Worker, asyncio.Task[None]]] = {}
         self.members: dict[Node, Member] = {}
         self.earlier: dict[str, list[dict[str, Any]]] | None = None
+        self.intents = 0
+        """How many intents the workers have committed."""
+        self.aimed: list[tuple[int, int, Kind]] = []
+        """Misfortunes that fall near an intent: after which one, and after how many handles, with their
+        kind."""
         self.due = self._drawn(span)
 
-    def _drawn(self, span: int) -> list[tuple[int, Kind]]:
-        """Draw at which handle of the workers each misfortune falls, the last one first."""
+    def _drawn(self, span: int) -> list[_Due]:
+        """Draw at which handle of the workers each misfortune falls, the last one first; put aside those that
+        wait for an intent."""
         kinds: list[Kind] = ["crash"] * self.faults.crashes
         kinds += ["freeze"] * self.faults.freezes
         kinds += ["clock_step"] * self.faults.clock_steps
         kinds += ["drain"] * self.faults.drains
-        return sorted(((self.fate.randrange(1, span + 1), kind) for kind in kinds), reverse=True)
+        due: list[_Due] = []
+        for kind in kinds:
+            if self.faults.aimed and self.fate.random() < self.faults.aimed:
+                self.aimed.append(
+                    (self.fate.randint(1, _AIMED_AT), self.fate.randint(1, _AIMED_WITHIN), kind)
+                )
+            else:
+                due.append((self.fate.randrange(1, span + 1), kind, None))
+        return sorted(due, key=_when, reverse=True)
 
     # -- the whole ------------------------------------------------------------------------------------------
 
@@ -178,6 +206,7 @@ class _Schedule:
         loop.on_alarm = self._misfortune
         world.service.on_departure = self._departs
         world.service.on_beginning = self._begins
+        world.on_intent = self._aim
         self._set_alarm()
         dump: dict[str, list[dict[str, Any]]] | None = None
         try:
@@ -319,7 +348,11 @@ class _Schedule:
 
     def _misfortune(self, node: Node) -> None:
         """Let what is due fall on the node that ran just now: at an await of its own."""
-        _, kind = self.due.pop()
+        when, kind, aimed = self.due.pop()
+        if aimed is not None and aimed is not node and not (aimed.dead or aimed.frozen):
+            # It falls on another, who runs in a moment.
+            self._put_due((when + 1, kind, aimed))
+            return
         self._set_alarm()
         if self.people.healed:
             return
@@ -340,6 +373,18 @@ class _Schedule:
             self._look_now()
         self.misfortunes.append(f"{kind} of {node.name} after {loop.counted} handles")
         world.note(f"{node.name} {kind}")
+
+    def _aim(self, name: str) -> None:
+        """Let what was aimed at this intent fall on its worker."""
+        self.intents += 1
+        for intent, handles, kind in self.aimed:
+            if intent == self.intents:
+                self._put_due((self.world.loop.counted + handles, kind, self.serving[name][0].node))
+
+    def _put_due(self, due: _Due) -> None:
+        self.due.append(due)
+        self.due.sort(key=_when, reverse=True)
+        self._set_alarm()
 
     async def _drain(self, node: Node) -> None:
         """Stop a worker in good order, and start another in its place."""

@@ -77,6 +77,8 @@ class World:
         """Told when a task begins to wait for a signal."""
         self.on_heard: Callable[[str, Any], None] = lambda task, sent: None
         """Told when a task has heard one."""
+        self.on_intent: Callable[[str], None] = lambda name: None
+        """Told when the database has taken the intent of a worker of that name."""
         self._batches: dict[str, tuple[int, list[Flushed]]] = {}
         self._listeners: dict[str, list[Member]] = {}
         self._enter(self.loop.root, "world")
