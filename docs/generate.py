@@ -567,14 +567,31 @@ def storms() -> str:
     """The last long run: what happened, and what the judges saw."""
     kept = json.loads((Path(__file__).parent / "explanation" / "prove.json").read_text())
     told = []
-    if "simulation" in kept:
-        one = kept["simulation"]
+    if kept.get("simulation"):
+        rows = kept["simulation"]
+        done, broken = (sum(row[name] for row in rows) for name in ("schedules", "violations"))
+        seen = coverage.Coverage()
+        for row in rows:
+            seen.add(map(tuple, row["moves"]), row["faults"])
         told.append(
-            f"Simulation: {one['schedules']:,} schedules in {one['seconds']:,.0f} s,"
-            f" {one['violations']} violations; {one['transitions_covered']} of"
-            f" {one['promised']['transitions']} moves and {one['fault_points_covered']} of"
-            f" {one['promised']['fault_points']} kinds of fault"
-            f" ({one['measured']}, {one['commit']}, {one['machine']}, Python {one['python']})."
+            f"### The simulation\n\n{done:,} schedules, {broken} with violations;"
+            f" {len(seen.moves & coverage.PROMISED)} of {len(coverage.PROMISED)} moves and"
+            f" {len(seen.faults & coverage.FAULTS)} of {len(coverage.FAULTS)} kinds of fault."
+            " By the code that ran them:\n\n"
+            + table(
+                ("code", "schedules", "seeds", "violations", "a second and core", "measured"),
+                (
+                    (
+                        row["code"],
+                        f"{row['schedules']:,}",
+                        ", ".join(f"{first} to {last}" for first, last in row["ranges"]),
+                        str(row["violations"]),
+                        f"{row['schedules'] / row['cpu_s']:.0f}" if row["cpu_s"] else "-",
+                        f"{row['measured']}, {row['machine']}, Python {row['python']}",
+                    )
+                    for row in rows
+                ),
+            )
         )
     for one in kept["storms"].values():
         where = f"{one['measured']}, {one['commit']}, {one['machine']}, Python {one['python']}"

@@ -14,7 +14,7 @@ from outlast.errors import StoreUnavailable
 from outlast.store.records import SessionRenewal
 from outlast.testing.simulation import Faults, World
 from outlast.testing.simulation.agents import APP
-from outlast.testing.simulation.schedule import SETTINGS
+from outlast.testing.simulation.schedule import HINTED, SETTINGS
 from outlast.testing.simulation.world import Member
 
 
@@ -72,7 +72,7 @@ def test_chance_is_each_node_s_own_and_the_seed_s() -> None:
 
 def test_a_hint_of_one_node_wakes_the_others() -> None:
     world = World(1)
-    one, other = world.add("one"), world.add("other")
+    one, other = world.add("one"), world.add("other", hears=("queue",))
 
     async def wait() -> tuple[bool, float]:
         hinted = await other.store.wakes.wait("queue", 100.0)
@@ -118,7 +118,7 @@ def test_every_fault_of_the_store_shows_what_it_says() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_worker_can_be_told_to_stop_at_any_moment_and_twice(seed: int) -> None:
     world = World(seed)
-    member = world.add("worker")
+    member = world.add("worker", hears=HINTED)
 
     async def serve() -> None:
         worker = Worker(APP.registry, member.store, SETTINGS)

@@ -23,7 +23,8 @@ suites of their own.
 """
 
 from outlast.testing.simulation.loop import Node, SimulationLoop, Stuck, current_node
-from outlast.testing.simulation.schedule import Report, run_schedule, varied
+from outlast.testing.simulation.mixture import crowded, narrow, varied
+from outlast.testing.simulation.schedule import Report, run_schedule
 from outlast.testing.simulation.weather import Faults
 from outlast.testing.simulation.world import World, current_world
 
@@ -34,8 +35,10 @@ __all__ = [
     "SimulationLoop",
     "Stuck",
     "World",
+    "crowded",
     "current_node",
     "current_world",
+    "narrow",
     "run_schedule",
     "varied",
 ]

@@ -162,7 +162,7 @@ class Adopting:
         ]
 
     def _begin(self, name: str, work: Any, number: int) -> asyncio.Task[Any]:
-        member = self._world.add(name, deaf=True)
+        member = self._world.add(name)
         task: asyncio.Task[Any] = self._world.start(member.node, work(member, number), name=name)
         return task
 

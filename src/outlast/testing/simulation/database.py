@@ -3,7 +3,8 @@
 Purpose: a fresh database costs more to make, in schema and prepared statements, than a schedule costs to run.
 
 State: idle connections, each with the schema and no rows. While one is lent, everything happens inside a
-transaction that is rolled back when it comes back; the borrower's own transactions are savepoints in it.
+transaction that is rolled back when it comes back; the borrower's own writing transactions are savepoints in
+it.
 
 Not covered: worlds in several threads.
 """
@@ -37,7 +38,7 @@ class _Lent:
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        self.in_transaction = False
+        self.in_transaction = self._writing = False
         self.executemany = connection.executemany
         self.changes = connection.changes
 
@@ -47,16 +48,18 @@ class _Lent:
     def execute(self, sql: str, *bindings: Any) -> Any:
         """Run a statement; what begins and ends transactions is put in terms of savepoints."""
         real = self._connection.execute
-        if sql in ("begin", "begin immediate"):
+        if sql == "begin":
+            # A snapshot of the one connection that there is: nothing to undo, and nothing to run.
             self.in_transaction = True
+            return None
+        if sql == "begin immediate":
+            self.in_transaction = self._writing = True
             return real("savepoint lent")
-        if sql == "commit":
-            self.in_transaction = False
-            return real("release lent")
-        if sql == "rollback":
-            self.in_transaction = False
-            real("rollback to lent")
-            return real("release lent")
+        if sql in ("commit", "rollback"):
+            writing, self.in_transaction, self._writing = self._writing, False, False
+            if writing and sql == "rollback":
+                real("rollback to lent")
+            return real("release lent") if writing else None
         return real(sql, *bindings)
 
     def close(self, *_: Any) -> None:

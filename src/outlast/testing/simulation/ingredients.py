@@ -21,10 +21,18 @@ from outlast.testing.simulation.timetable import Timetable
 from outlast.testing.simulation.weather import Faults
 from outlast.testing.simulation.world import World
 
-__all__ = ["Ingredient", "ingredients_of", "mixed"]
+__all__ = ["INGREDIENTS", "Ingredient", "ingredients_of", "mixed"]
 
 SHARE = 0.25
-"""Of how many schedules of the world's own mixture each ingredient is a part."""
+"""Of how many crowded schedules of the world's own mixture each ingredient is a part."""
+INGREDIENTS: tuple[dict[str, Any], ...] = (
+    {"relays": 2, "broker": 0.3},
+    {"schedules": 2},
+    {"adopts": 2},
+    {"rules": 2},
+    {"switches": 2},
+)
+"""Every ingredient, as fields of faults."""
 
 
 class Ingredient(Protocol):
@@ -69,16 +77,9 @@ def ingredients_of(world: World, faults: Faults, people: People) -> list[Ingredi
 
 
 def mixed(random: Random) -> dict[str, Any]:
-    """Draw which ingredients a schedule of the world's own mixture has, as fields of its faults."""
+    """Draw which ingredients a crowded schedule has, as fields of its faults."""
     drawn: dict[str, Any] = {}
-    if random.random() < SHARE:
-        drawn |= {"relays": 2, "broker": 0.3}
-    if random.random() < SHARE:
-        drawn |= {"schedules": 2}
-    if random.random() < SHARE:
-        drawn |= {"adopts": 2}
-    if random.random() < SHARE:
-        drawn |= {"rules": 2}
-    if random.random() < SHARE:
-        drawn |= {"switches": 2}
+    for ingredient in INGREDIENTS:
+        if random.random() < SHARE:
+            drawn |= ingredient
     return drawn

@@ -49,7 +49,7 @@ from outlast.store.changing import (
     VersionRow,
 )
 from outlast.store.contract import Store, Wakes
-from outlast.store.entries import Batch, Flushed
+from outlast.store.entries import Batch, CommitIntent, Flushed
 from outlast.store.passing import Passage
 from outlast.store.posting import (
     Cancel,
@@ -210,6 +210,9 @@ class Site(Protocol):
         """Hint a topic to every node."""
         ...
 
+    on_intent: Callable[[str], None]
+    """Told when the database has taken the intent of a worker of that name."""
+
     def first_answer(self, batch: Batch, verdicts: list[Flushed]) -> list[Flushed] | None:
         """Keep what a batch was answered; answer what it was answered before, None for the first time."""
         ...
@@ -331,6 +334,8 @@ class NodeStore:
                     f"{self._name} wrote to {write.task} under epoch {write.epoch}, which was"
                     f" {head.state} under epoch {head.epoch}"
                 )
+        if any(isinstance(entry, CommitIntent) for write in batch.writes for entry in write.entries):
+            self._site.on_intent(self._name)
         return verdicts
 
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:

@@ -39,6 +39,8 @@ Verdict = Literal["happened", "did_not_happen", "send_again"]
 POLL_S = 4.0
 MEDDLE_S = 9.0
 """How long after the start people may begin to meddle."""
+HEARING = 0.4
+"""Share of clients whom hints of events reach; each hint costs a look, whosever event it is."""
 PATIENCE = 12
 """How often somebody looks for a task to meddle with."""
 INSISTS = 4
@@ -79,7 +81,8 @@ class People:
         """Let everybody begin; answer those who come to an end."""
         faults = self.faults
         ending = [
-            self._begin(f"client{number}", self._client, number, deaf=False) for number in range(1, tasks + 1)
+            self._begin(f"client{number}", self._client, number, hears=self._ears())
+            for number in range(1, tasks + 1)
         ]
         for name, count, work in (
             ("canceller", faults.cancels, self._cancel),
@@ -106,13 +109,17 @@ class People:
         """From now on nobody leaves anything for later, and the operator settles whatever waits."""
         self.healed = True
 
-    def _begin(self, name: str, work: Any, number: int, *, deaf: bool = True) -> asyncio.Task[Any]:
-        member = self.world.add(name, deaf=deaf)
+    def _begin(self, name: str, work: Any, number: int, *, hears: tuple[str, ...] = ()) -> asyncio.Task[Any]:
+        member = self.world.add(name, hears=hears)
         doing: Coroutine[Any, Any, None] = work(member, number)
         task: asyncio.Task[Any] = self.world.start(member.node, doing, name=name)
         return task
 
     # -- clients --------------------------------------------------------------------------------------------
+
+    def _ears(self) -> tuple[str, ...]:
+        """Draw whether a client hears of every event at once, or looks from time to time."""
+        return ("events",) if self._fate.random() < HEARING else ()
 
     async def _client(self, member: Member, number: int) -> None:
         """Submit a task and follow its stream to the end, however often the store is away."""

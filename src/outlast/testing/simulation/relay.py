@@ -136,7 +136,7 @@ class Relays:
         return ()
 
     def _boot(self, name: str) -> None:
-        member = self._world.add(name, deaf=True)
+        member = self._world.add(name)
         self._serving[name] = (member, self._world.start(member.node, self._serve(member), name=name))
 
     async def _serve(self, member: Member) -> None:

@@ -177,7 +177,7 @@ class Ruling:
         ]
 
     def _begin(self, name: str, work: Any, number: int) -> asyncio.Task[Any]:
-        member = self._world.add(name, deaf=True)
+        member = self._world.add(name)
         task: asyncio.Task[Any] = self._world.start(member.node, work(member, number), name=name)
         return task
 

@@ -17,9 +17,8 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from random import Random
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from outlast import telemetry
@@ -32,7 +31,6 @@ from outlast.store.rows import OperationFilter, TaskFilter
 from outlast.submitting import DEFAULT_TENANT
 from outlast.testing.checkers import CHECKERS, Evidence, Violation, check_all
 from outlast.testing.simulation.agents import (
-    AGENTS,
     APP,
     MAY_DO_AGAIN,
     MAY_FAIL,
@@ -41,7 +39,7 @@ from outlast.testing.simulation.agents import (
 )
 from outlast.testing.simulation.coverage import Move, moves_of
 from outlast.testing.simulation.heeding import Heeding
-from outlast.testing.simulation.ingredients import ingredients_of, mixed
+from outlast.testing.simulation.ingredients import ingredients_of
 from outlast.testing.simulation.loop import Node, Order, Stuck
 from outlast.testing.simulation.people import POLL_S, People
 from outlast.testing.simulation.weather import Faults, Kind
@@ -51,7 +49,9 @@ from outlast.tools.call import ToolCall
 SETTINGS = WorkerSettings(
     slots=4, lease_s=4.0, renew_s=1.9, poll_s=POLL_S, sweep_s=3.0, linger_s=0.5, grace_s=6.0
 )
-"""Few looks, since each costs time: two renewals a lease, and polls are needed only where a hint is lost."""
+"""Polls are for lost hints. Settler and sweeper look often, so that they meet others at their work."""
+HINTED = ("queue", "facts", "posts")
+"""What workers wait for."""
 _MAX_STEPS = 300_000
 _MAX_SECONDS = 300.0
 _HEAL_AFTER_S = 25.0
@@ -62,6 +62,20 @@ _LOOKED_SHARE = 0.3
 """After what share of misfortunes every checker is asked at once; a look costs a tenth of a schedule."""
 _WATCHED_SHARE = 0.02
 """Of how many schedules the quiet end is watched for a while."""
+
+
+_AIMED_AT = 3
+"""Near which intent of a schedule an aimed misfortune falls at the latest."""
+_AIMED_WITHIN = 12
+"""Within how many handles after an intent is on disk: about as many as there are until its outcome is."""
+
+_Due = tuple[int, Kind, Node | None]
+"""A misfortune that is due: after how many handles of the workers, its kind, and whom it falls on, None for
+whoever runs then."""
+
+
+def _when(due: _Due) -> int:
+    return due[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,34 +141,7 @@ def run_schedule(
     return _Schedule(seed, workers, tasks, drawn, order, shapes, span).run()
 
 
-def varied(seed: int) -> dict[str, Any]:
-    """Draw the arguments of the schedule that a seed stands for in the world's own mixture.
-
-    Most of them have every fault at once and people who meddle; some are calmer, so that what goes wrong only
-    in good weather is seen as well.
-    """
-    random = Random(f"{seed}/varied")
-    kind = random.random()
-    if kind < 0.7:
-        faults = Faults.turmoil()
-    elif kind < 0.8:
-        faults = replace(Faults.one_crash(), cancels=1, forks=1)
-    elif kind < 0.84:
-        faults = Faults(crashes=8)
-    elif kind < 0.92:
-        faults = Faults(freezes=2, store=0.15, hints=0.5)
-    else:
-        faults = Faults(drains=2, cancels=1, retries=1, forks=1)
-    return {
-        "workers": random.choice((2, 2, 3)),
-        "tasks": random.choice((1, 2, 2, 3)),
-        # Drawn apart, so that a schedule that has none of it stays the schedule that it was.
-        "faults": replace(faults, **mixed(Random(f"{seed}/ingredients"))),
-        "agents": AGENTS,
-    }
-
-
-@lru_cache
+@cache
 def _span(workers: int, tasks: int, agents: tuple[str, ...]) -> int:
     """How many handles the workers run in a calm schedule: where misfortunes can fall."""
     calm = _Schedule(0, workers, tasks, Faults.calm(), "fifo", agents, 0)
@@ -187,15 +174,29 @@ class _Schedule:
         self.serving: dict[str, tuple[Member, Worker, asyncio.Task[None]]] = {}
         self.members: dict[Node, Member] = {}
         self.earlier: dict[str, list[dict[str, Any]]] | None = None
+        self.intents = 0
+        """How many intents the workers have committed."""
+        self.aimed: list[tuple[int, int, Kind]] = []
+        """Misfortunes that fall near an intent: after which one, and after how many handles, with their
+        kind."""
         self.due = self._drawn(span)
 
-    def _drawn(self, span: int) -> list[tuple[int, Kind]]:
-        """Draw at which handle of the workers each misfortune falls, the last one first."""
+    def _drawn(self, span: int) -> list[_Due]:
+        """Draw at which handle of the workers each misfortune falls, the last one first; put aside those that
+        wait for an intent."""
         kinds: list[Kind] = ["crash"] * self.faults.crashes
         kinds += ["freeze"] * self.faults.freezes
         kinds += ["clock_step"] * self.faults.clock_steps
         kinds += ["drain"] * self.faults.drains
-        return sorted(((self.fate.randrange(1, span + 1), kind) for kind in kinds), reverse=True)
+        due: list[_Due] = []
+        for kind in kinds:
+            if self.faults.aimed and self.fate.random() < self.faults.aimed:
+                self.aimed.append(
+                    (self.fate.randint(1, _AIMED_AT), self.fate.randint(1, _AIMED_WITHIN), kind)
+                )
+            else:
+                due.append((self.fate.randrange(1, span + 1), kind, None))
+        return sorted(due, key=_when, reverse=True)
 
     # -- the whole ------------------------------------------------------------------------------------------
 
@@ -205,6 +206,7 @@ class _Schedule:
         loop.on_alarm = self._misfortune
         world.service.on_departure = self._departs
         world.service.on_beginning = self._begins
+        world.on_intent = self._aim
         self._set_alarm()
         dump: dict[str, list[dict[str, Any]]] | None = None
         try:
@@ -314,7 +316,7 @@ class _Schedule:
     # -- workers --------------------------------------------------------------------------------------------
 
     def _boot(self, name: str) -> None:
-        member = self.world.add(name, counted=True)
+        member = self.world.add(name, counted=True, hears=HINTED)
         self.members[member.node] = member
         # Made in the node's context, since it takes ids as it is made.
         worker: Worker = member.node.context.run(Worker, APP.registry, member.store, SETTINGS)
@@ -346,7 +348,11 @@ class _Schedule:
 
     def _misfortune(self, node: Node) -> None:
         """Let what is due fall on the node that ran just now: at an await of its own."""
-        _, kind = self.due.pop()
+        when, kind, aimed = self.due.pop()
+        if aimed is not None and aimed is not node and not (aimed.dead or aimed.frozen):
+            # It falls on another, who runs in a moment.
+            self._put_due((when + 1, kind, aimed))
+            return
         self._set_alarm()
         if self.people.healed:
             return
@@ -367,6 +373,18 @@ class _Schedule:
             self._look_now()
         self.misfortunes.append(f"{kind} of {node.name} after {loop.counted} handles")
         world.note(f"{node.name} {kind}")
+
+    def _aim(self, name: str) -> None:
+        """Let what was aimed at this intent fall on its worker."""
+        self.intents += 1
+        for intent, handles, kind in self.aimed:
+            if intent == self.intents:
+                self._put_due((self.world.loop.counted + handles, kind, self.serving[name][0].node))
+
+    def _put_due(self, due: _Due) -> None:
+        self.due.append(due)
+        self.due.sort(key=_when, reverse=True)
+        self._set_alarm()
 
     async def _drain(self, node: Node) -> None:
         """Stop a worker in good order, and start another in its place."""
@@ -479,7 +497,8 @@ class _Schedule:
     def _compare(self, task: str, result: Any, ledger: list[dict[str, Any]], made: dict[str, str]) -> None:
         """Compare what a task answered with what the service made for it, and what it heard with what was
         sent."""
-        tools = [row for row in ledger if row["kind"] == "tool"]
+        # What the operator has found absent for a fork, the task that it was made from may yet make itself.
+        tools = [row for row in ledger if row["kind"] == "tool" and not self._is_another_s(row)]
         keys = {ids.sent_key(task, row["key"], row["idempotency_key"]) for row in tools}
         effects = sorted(made[key] for key in keys if key in made)
         said = sorted(result["tickets"])
@@ -489,6 +508,12 @@ class _Schedule:
         heard, sent = result.get("heard", []), self.people.sent(task)
         if len(heard) != len(set(heard)) or not set(heard) <= sent:
             self.violations.append(f"{task}: heard {heard}; it was sent {sorted(sent)}")
+
+    def _is_another_s(self, row: dict[str, Any]) -> bool:
+        """Whether a call goes under another task's key, and the operator has found it absent."""
+        own = row["idempotency_key"] in (None, f"{row['task']}:{row['key']}")
+        denied = row["state"] == "failed" and (row["task"], row["key"]) in self.people.denied
+        return denied and not own
 
     def _judge_consent(self, dump: dict[str, list[dict[str, Any]]]) -> None:
         """Look whether people decided on what they saw, and whether what needs their word has it."""
@@ -559,4 +584,4 @@ class _Schedule:
         return may_fail or faults.tools > 0 or deaths >= SETTINGS.max_deaths
 
 
-__all__ = ["SETTINGS", "Report", "run_schedule", "varied"]
+__all__ = ["SETTINGS", "Report", "run_schedule"]

@@ -64,7 +64,7 @@ class Switching:
         return self._throwing
 
     def _begin(self, name: str, work: Any) -> asyncio.Task[Any]:
-        member = self._world.add(name, deaf=True)
+        member = self._world.add(name)
         task: asyncio.Task[Any] = self._world.start(member.node, work(member, name), name=name)
         return task
 

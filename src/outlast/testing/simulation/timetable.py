@@ -72,7 +72,7 @@ class Timetable:
         return self._planning
 
     def _begin(self, name: str, work: Callable[[Member], Coroutine[Any, Any, None]]) -> asyncio.Task[Any]:
-        member = self._world.add(name, deaf=True)
+        member = self._world.add(name)
         # The database's clock decides, and nobody else's.
         member.seams.step_us = int(self._fate.uniform(-3600e6, 3600e6))
         task: asyncio.Task[Any] = self._world.start(member.node, work(member), name=name)

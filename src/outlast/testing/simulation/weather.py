@@ -24,7 +24,8 @@ _TOOL_FAULTS: tuple[ToolFault, ...] = (
 class Faults:
     """What a schedule draws its misfortunes from.
 
-    crashes, freezes, clock_steps, drains: how many fall on workers, each at an await of its own. store: share
+    crashes, freezes, clock_steps, drains: how many fall on workers, each at an await of its own. aimed: share
+    of these that fall on one within a few awaits of its committing an intent. store: share
     of verbs that are refused, done with their answer lost, or done after their caller gave up. tools: share
     of calls to the tool service that fail on the way, act without an answer, or arrive late. hints: share of
     wake-up hints that get lost. spell_s: for how long after the start store, tools and hints misbehave;
@@ -40,6 +41,7 @@ class Faults:
     freezes: int = 0
     clock_steps: int = 0
     drains: int = 0
+    aimed: float = 0.0
     store: float = 0.0
     tools: float = 0.0
     hints: float = 0.0

@@ -30,7 +30,6 @@ from outlast.testing.simulation.service import TicketService
 from outlast.testing.simulation.weather import Faults, Weather
 
 T = TypeVar("T")
-TOPICS = ("queue", "events", "facts", "posts")
 
 _world: ContextVar[World] = ContextVar("outlast_simulation_world")
 
@@ -78,8 +77,10 @@ class World:
         """Told when a task begins to wait for a signal."""
         self.on_heard: Callable[[str, Any], None] = lambda task, sent: None
         """Told when a task has heard one."""
+        self.on_intent: Callable[[str], None] = lambda name: None
+        """Told when the database has taken the intent of a worker of that name."""
         self._batches: dict[str, tuple[int, list[Flushed]]] = {}
-        self._listeners: list[Member] = []
+        self._listeners: dict[str, list[Member]] = {}
         self._enter(self.loop.root, "world")
         # A copy, since a context cannot be entered twice and handles of the root node run in its own.
         self.database_context = self.loop.root.context.copy()
@@ -100,19 +101,21 @@ class World:
         return Random(f"{self.seed}/{purpose}")
 
     async def open(self) -> None:
-        """Make the database and let hints be heard; awaited on the world's own node."""
+        """Make the database; awaited on the world's own node."""
         await self.database.migrate()
         await self.database.open()
-        for topic in TOPICS:
-            self.start(self.loop.root, self._pass_on(topic), name=f"hints/{topic}")
 
-    def add(self, name: str, *, counted: bool = False, deaf: bool = False) -> Member:
-        """Add a node with its own clocks, chance and way to the database. deaf: it waits for no hints."""
+    def add(self, name: str, *, counted: bool = False, hears: Iterable[str] = ()) -> Member:
+        """Add a node with its own clocks, chance and way to the database. hears: topics whose hints reach
+        it."""
         node = self.loop.add_node(name, counted=counted)
         seams = self._enter(node, f"{name}/{node.index}")
         member = Member(node, seams, NodeStore(self, name))
-        if not deaf:
-            self._listeners.append(member)
+        for topic in hears:
+            if topic not in self._listeners:
+                self._listeners[topic] = []
+                self.start(self.loop.root, self._pass_on(topic), name=f"hints/{topic}")
+            self._listeners[topic].append(member)
         return member
 
     def _enter(self, node: Node, purpose: str) -> NodeSeams:
@@ -157,7 +160,7 @@ class World:
         """Carry the database's hints to the nodes."""
         while True:
             if await self.database.wakes.wait(topic, 3600.0):
-                for member in self._listeners:
+                for member in self._listeners[topic]:
                     if not member.node.dead:
                         member.store.ears.hear(topic)
 
