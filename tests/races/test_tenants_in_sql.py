@@ -38,7 +38,7 @@ OF_ALL = {
         "end_session", "session_leases", "lost_leases",
         "schedules_due", "next_schedule", "due_wakes", "next_due", "drop_waits", "read_posts", "next_held",
         "read_held", "all_pauses",
-        "any_news", "any_waits", "any_unsettled", "any_keys", "any_rules", "count_queue",
+        "any_asked", "any_waits", "any_unsettled", "any_keys", "any_rules", "count_queue",
     },
 }  # fmt: skip
 """Statements that are about all tenants, or find what they touch by a number that only one tenant has."""

@@ -37,7 +37,7 @@ something, or in order to a limit."""
 BOUNDED = {
     "count_queue": {"queue"},
     "any_keys": {"business_keys"},
-    "any_news": {"inbox", "approvals"},
+    "any_asked": {"approvals"},
     "any_rules": {"rules"},
     "any_unsettled": {"unsettled"},
     # Notes of one operation, to a limit, and the forks between it and the task whose key it has.
