@@ -155,8 +155,13 @@ def _asked(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--restarts", type=int, default=100, help="of PostgreSQL")
     parser.add_argument("--seconds", type=float, default=60.0, help="of storm on each store, at least")
     parser.add_argument("--seed", type=int, default=1, help="of the first schedule and campaign")
-    parser.add_argument("--stores", nargs="+", choices=("sqlite", "postgres"), default=["sqlite", "postgres"])
-    return parser.parse_args(arguments)
+    parser.add_argument(
+        "--stores", nargs="*", default=["sqlite", "postgres"], help="where storms blow, none for no storm"
+    )
+    asked = parser.parse_args(arguments)
+    if unknown := set(asked.stores) - {"sqlite", "postgres"}:
+        parser.error(f"no store {', '.join(sorted(unknown))}: there are sqlite and postgres")
+    return asked
 
 
 def _run(command: list[str]) -> tuple[int, dict[str, Any]]:
