@@ -64,7 +64,7 @@ class Writing(Gates):
                 task.operations[entry.key] = Operation(
                     kind=issued.kind, position=entry.position, state="unknown", attempt=issued.attempt,
                     turn=issued.turn + 1, deadline_at=issued.deadline_at, open=True, sent=issued.sent,
-                    gone=issued.state in ("succeeded", "failed"),
+                    gone=issued.state in ("succeeded", "failed"), effect=issued.effect,
                 )  # fmt: skip
             case AttachSession():
                 taken = self._attach(name, entry)
@@ -122,6 +122,7 @@ class Writing(Gates):
             or (operation.attempt, operation.turn) != (entry.attempt, entry.turn)
             or operation.state not in ("running", "unknown")
             or (operation.state == "unknown" and state == "planned")
+            or (state in ("failed", "planned") and operation.happened)
         ):
             return False
         operation.state, operation.turn = state, operation.turn + 1

@@ -36,6 +36,9 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
         return Settled(kind="conflict", state=state)
     if one.verdict != "happened" and not one.forced and deadline_at is not None and at < deadline_at:
         return Settled(kind="too_early", state=state, wait_us=deadline_at - at)
+    by_person = one.by.startswith("person:")
+    if one.verdict != "happened" and not by_person and tx.row("word_stands", name) is not None:
+        return Settled(kind="conflict", state=state)
     head = Head.read(tx, one.tenant, one.task, at)
     live = head is not None and head.live
     settled = _STATES[one.verdict]
@@ -48,9 +51,7 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
             "turn": turn,
             "state": settled,
             "result": one.result if settled == "succeeded" else None,
-            "error": (
-                json_text({"code": "did_not_happen", "message": one.reason}) if settled == "failed" else None
-            ),
+            "error": _error(one) if settled == "failed" else None,
             # What is to be sent again keeps why it is unknown: its earlier attempt may have acted.
             "keeps_error": settled == "unknown",
             "ended_at": at if settled in OPERATION.final else None,
@@ -73,7 +74,6 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
         }
     )
     counts.count(tx, name, settled)
-    by_person = one.by.startswith("person:")
     tx.run("add_evidence", (*name, attempt, "person" if by_person else "answered", kept, at, None))
     if by_person:
         approving.spend(tx, name)
@@ -99,6 +99,10 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
             head.tell()
         head.save()
     return Settled(kind="settled", state=settled)
+
+
+def _error(one: Settlement) -> str:
+    return json_text({"code": "did_not_happen", "message": one.reason, "retryable": one.retryable})
 
 
 def note(tx: Transaction, evidence: Sequence[Evidence], now: int | None) -> None:
@@ -129,16 +133,19 @@ def _compare(tx: Transaction, one: Evidence, at: int) -> None:
             tx.run("take_open_turn", (*name, turn))
         else:
             tx.run("ask_now", (at, *name))
-    elif one.attempt == attempt and (
-        (state == "failed" and one.says == "happened")
-        # The answer of a call itself is not contradicted by its absence later.
-        or (state == "succeeded" and settled_by is not None and one.says == "did_not_happen")
-    ):
+    elif one.says == "happened":
+        # All attempts are one call, under one key: whichever happened, it has not failed, and is not sent
+        # again.
+        fewest = {"failed": 0, "planned": 1, "approved": 1}.get(state)
+        if fewest is not None and fewest <= one.attempt <= attempt:
+            _contradict(tx, one, at)
+    # The answer of a call itself is not contradicted by its absence later.
+    elif one.attempt == attempt and state == "succeeded" and settled_by is not None:
         _contradict(tx, one, at)
 
 
 def _contradict(tx: Transaction, one: Evidence, at: int) -> None:
-    """Put a settled operation back into the reconciliation queue, for a person."""
+    """Put an operation back into the reconciliation queue, for a person."""
     name = (one.tenant, one.task, one.key)
     tx.run("contradict_operation", name)
     other = keys.doubt(tx, name)
