@@ -136,6 +136,69 @@ async def test_a_person_may_have_it_sent_again_all_the_same(house: House, record
     assert [call.key for call in await posts(recorder)] == [f"{handle.id}:{KEY}"] * 2
 
 
+def about_an_invoice(house: House, recorder: Recorder, **options: Any) -> Any:
+    """Register a tool that is made once an invoice, and an agent that calls it."""
+
+    @house.app.tool(timeout=5.0, business_key="{invoice}", once="90d", **options)
+    async def file(call: ToolCall, invoice: str) -> dict[str, Any]:
+        reply = await call.http.post(f"{recorder.url}/tickets", json={"invoice": invoice, "amount": "9"})
+        answer: dict[str, Any] = reply.json()
+        return answer
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> str:
+        ticket = await task.call(file, "INV-102")
+        return str(ticket["id"])
+
+    return agent
+
+
+async def test_a_repeat_that_a_person_wants_is_sent_although_it_was_tried_before(
+    house: House, recorder: Recorder
+) -> None:
+    agent = about_an_invoice(house, recorder, effect="manual", on_repeat="ask")
+    await recorder.plan(Rule.reset_before_acting())
+    first = await house.submit(agent)
+    house.start()
+    await settle(house, first, "did_not_happen", forced=True)
+    assert (await house.ended(first)).state == "failed"
+    second = await house.run(agent)
+    await house.app.retry(first.id, reason="again", by="kim")
+    name = f"{first.id}:{KEY}"
+    await house.waits(first, "reconciliation")
+    place = await house.place(name)
+    assert place is not None
+    assert place.why == f"operation {second.id}:{KEY} has done this already; is it to be done again?"
+    await house.app.operations.settle(name, "send_again", reason="they want two", by="kim", forced=True)
+    view = await goes_on(house, first)
+    # Asked once, and done.
+    assert (view.state, view.result) == ("succeeded", (await recorder.tickets())[1]["id"])
+    assert len(await posts(recorder)) == 3
+    assert await house.violations(recorder) == []
+
+
+async def test_what_is_in_doubt_is_not_answered_by_another_call(house: House, recorder: Recorder) -> None:
+    """Twice is once, so it would be sent again by itself; but another has done it since."""
+    agent = about_an_invoice(house, recorder, effect="idempotent")
+    await recorder.plan(Rule.refuse(422))
+    handle = await house.submit(agent)
+    house.start()
+    assert (await house.ended(handle)).state == "failed"
+    other = await house.run(agent)
+    await house.app.retry(handle.id, reason="again", by="kim")
+    assert (await house.app.wait(handle.id, timeout=PATIENCE_S)).state == "failed"
+    said = Evidence(
+        tenant="default", task=handle.id, key=KEY, attempt=1, source="late", data="{}", says="happened"
+    )
+    await house.store.note([said])
+    await house.app.retry(handle.id, reason="once more", by="kim")
+    await settle(house, handle, "happened", result={"id": "R-seen"})
+    view = await goes_on(house, handle)
+    assert (view.state, view.result, view.effects_open) == ("succeeded", "R-seen", 0)
+    assert len(await posts(recorder)) == 2
+    assert other.state == "succeeded"
+
+
 @pytest.mark.parametrize("status", [422, 503])
 async def test_an_attempt_that_fails_after_an_earlier_one_happened_is_no_failure(
     house: House, recorder: Recorder, status: int
