@@ -334,7 +334,7 @@ class PeopleProgram(Program):
                 tenant=row["tenant"],
                 task=row["task"],
                 key=row["key"],
-                attempt=row["attempt"],
+                attempt=self.dice.choice([row["attempt"], row["attempt"], 1]),
                 source="late",
                 data=self.scene.text("d"),
                 says=self.dice.choice(["happened", "did_not_happen", "over"]),  # type: ignore[arg-type]

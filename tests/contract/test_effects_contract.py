@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from outlast.testing.store_suite.believing import *  # noqa: F403
 from outlast.testing.store_suite.contradicting import *  # noqa: F403
 from outlast.testing.store_suite.counting import *  # noqa: F403
 from outlast.testing.store_suite.doubting import *  # noqa: F403

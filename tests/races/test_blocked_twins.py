@@ -45,6 +45,7 @@ from outlast.store.rows import (
 )
 from outlast.store.scheduling import Fired, PutSchedule, Schedule, SchedulePut, ScheduleSet
 from outlast.testing.store_suite import scheduling
+from outlast.testing.store_suite.believing import sent_twice
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene, changed
 
 pytestmark = ON_POSTGRES
@@ -391,7 +392,7 @@ def late(claimed: Claimed, key: str, says: Literal["happened", "over"] = "happen
 
 @blocked("note", "head", "changed")
 async def _(place: Place) -> None:
-    """The worker sends again first: the evidence is of an attempt that is not the last any more."""
+    """The worker opens it again first: the evidence finds what is to be sent again, and stops it."""
     scene = place.scene
     claimed = await scene.running()
     intent = scene.intent()
@@ -401,9 +402,73 @@ async def _(place: Place) -> None:
     async with rival(place.url) as other:
         await other.flush(scene.batch(scene.writes(claimed, end)), scene.now)
         await other.commits_first(scene.store.note([late(claimed, intent.key)], now=scene.now))
-    assert (await scene.operation(claimed, intent.key)).state == "planned"
-    assert len(await scene.rows("evidence", claimed)) == 1
+    row = await scene.operation(claimed, intent.key)
+    assert (row.state, row.error) == ("unknown", None)
+    assert len(await scene.rows("unsettled", claimed)) == 1
+
+
+@blocked("note", "head", "changed")
+async def _(place: Place) -> None:
+    """The worker sends again first: nobody knows what will come of that, and the evidence is kept."""
+    scene = place.scene
+    claimed = await scene.running()
+    intent = scene.intent()
+    await scene.write(claimed, intent)
+    await scene.write(claimed, await scene.outcome(claimed, intent.key, "planned"))
+    again = replace(intent, attempt=1, turn=2)
+    async with rival(place.url) as other:
+        await other.flush(scene.batch(scene.writes(claimed, again)), scene.now)
+        await other.commits_first(scene.store.note([late(claimed, intent.key)], now=scene.now))
+    assert (await scene.operation(claimed, intent.key)).state == "running"
     assert await scene.rows("unsettled", claimed) == []
+    # It has not failed, whatever this attempt says.
+    outcome = await scene.outcome(claimed, intent.key, "failed")
+    assert (await scene.flush(claimed, outcome)).refusals == ((0, "turn_passed"),)
+
+
+@blocked("flush", "head", "changed")
+async def _(place: Place) -> None:
+    """The evidence that it happened is kept first: it is not sent again."""
+    scene = place.scene
+    claimed = await scene.running()
+    intent = scene.intent()
+    await scene.write(claimed, intent)
+    await scene.write(claimed, await scene.outcome(claimed, intent.key, "planned"))
+    again = replace(intent, attempt=1, turn=2)
+    async with rival(place.url) as other:
+        theirs = await other.about_to_commit("control")
+        await theirs.note([late(claimed, intent.key)], now=scene.now)
+        assert (await deferred_then(scene, other, claimed, again)).refusals == ((0, "not_planned"),)
+    assert (await scene.operation(claimed, intent.key)).state == "unknown"
+
+
+@blocked("flush", "head", "changed")
+async def _(place: Place) -> None:
+    """The evidence that an earlier attempt happened is kept first: the next one has not failed."""
+    scene = place.scene
+    claimed = await scene.running()
+    key = await sent_twice(scene, claimed)
+    outcome = await scene.outcome(claimed, key, "failed")
+    async with rival(place.url) as other:
+        theirs = await other.about_to_commit("control")
+        await theirs.note([late(claimed, key)], now=scene.now)
+        assert (await deferred_then(scene, other, claimed, outcome)).refusals == ((0, "turn_passed"),)
+    assert (await scene.operation(claimed, key)).state == "running"
+
+
+@blocked("settle", "head", "changed")
+async def _(place: Place) -> None:
+    """The evidence that it happened is kept first: nobody but a person settles it otherwise."""
+    scene = place.scene
+    claimed = await scene.running()
+    key = await scene.called(claimed, "unknown")
+    turn = (await scene.operation(claimed, key)).turn
+    settlement = scene.settlement(claimed, key, "did_not_happen", by="settler", forced=True, turn=turn)
+    async with rival(place.url) as other:
+        theirs = await other.about_to_commit("control")
+        await theirs.note([late(claimed, key)], now=scene.now)
+        [settled] = await other.commits_first(scene.store.settle([settlement], now=scene.now))
+    assert (settled.kind, settled.state) == ("conflict", "unknown")
 
 
 @blocked("note", "head", "held")
@@ -490,8 +555,8 @@ async def _(place: Place) -> None:
             key,
         )
         await other.commits_first(scene.store.note([late(claimed, key)], now=scene.now))
-    assert (await scene.operation(claimed, key)).state == "planned"
-    assert await scene.rows("unsettled", claimed) == []
+    row = await scene.operation(claimed, key)
+    assert (row.state, row.error) == ("unknown", None)
 
 
 async def left(scene: Scene) -> tuple[Claimed, str]:

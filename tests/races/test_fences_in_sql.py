@@ -258,7 +258,7 @@ CHANGES_OPERATIONS = {
     "reopen_operation": "state = 'failed'",
     "settle_operation": "state = 'unknown'",
     "take_open_turn": "turn = :turn and state = 'unknown'",
-    "contradict_operation": "state in ('succeeded', 'failed')",
+    "contradict_operation": "state in ('succeeded', 'failed', 'planned', 'approved')",
 }
 """What each statement that changes an operation compares."""
 

@@ -331,14 +331,17 @@ async def _a_request_of_a_lease_that_is_lost(scene: Scene) -> None:
     ) == [None]
 
 
-async def _kept_and_no_more(scene: Scene, state: OperationState, says: Literal["happened", "over"]) -> None:
+async def _kept_and_no_more(
+    scene: Scene, state: OperationState, says: Literal["did_not_happen", "over"]
+) -> None:
     """Demand that what a first attempt says changes nothing of an operation whose second one ended so."""
     claimed = await scene.running()
     intent = scene.intent()
     await scene.write(claimed, intent)
     await scene.write(claimed, await scene.outcome(claimed, intent.key, "planned"))
     await scene.write(claimed, replace(intent, attempt=1, turn=2))
-    await scene.write(claimed, await scene.outcome(claimed, intent.key, state))
+    settled_by = "worker" if state == "succeeded" else None
+    await scene.write(claimed, await scene.outcome(claimed, intent.key, state, settled_by=settled_by))
     late = Evidence(
         tenant=claimed.tenant,
         task=claimed.task,
@@ -355,8 +358,8 @@ async def _kept_and_no_more(scene: Scene, state: OperationState, says: Literal["
 
 @stale("note")
 async def _a_contradiction_of_an_attempt_that_was_followed_by_another(scene: Scene) -> None:
-    """It is kept, and that is all."""
-    await _kept_and_no_more(scene, "failed", "happened")
+    """That the first one did nothing is kept, and that is all: the second one may have."""
+    await _kept_and_no_more(scene, "succeeded", "did_not_happen")
 
 
 @stale("note")

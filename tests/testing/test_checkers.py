@@ -346,6 +346,24 @@ def _leave_a_call_running_at_the_end(it: Exhibit) -> None:
     next(row for row in it.rows("operations", "failed") if row["kind"] == "tool")["state"] = "running"
 
 
+def _say_it_happened(it: Exhibit) -> dict[str, Any]:
+    """Let late evidence say that the call happened which was declined."""
+    said = {"number": 1, "attempt": 1, "source": "late", "data": "{}", "at": 1, "says": "happened"}
+    [row] = [row for row in it.rows("operations", "running") if row["key"] == it.keys["declined"]]
+    it.dump["evidence"].append({**said, **{part: row[part] for part in ("tenant", "task", "key")}})
+    return row
+
+
+@breaks("words_are_heard", "is failed, and attempt 1 says that it happened")
+def _fail_against_the_word(it: Exhibit) -> None:
+    _say_it_happened(it)
+
+
+@breaks("words_are_heard", "is planned, and attempt 1 says that it happened")
+def _plan_against_the_word(it: Exhibit) -> None:
+    _say_it_happened(it)["state"] = "planned"
+
+
 @breaks("calls_succeed_once", "call: has ended by event 901, and again by 902")
 def _tell_two_ends_of_a_call(it: Exhibit) -> None:
     last = it.rows("events", "running")[-1]

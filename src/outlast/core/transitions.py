@@ -144,9 +144,11 @@ OPERATION = _machine(
         # Said by a person, or where a resend is declared and provably safe: unknown until its intent.
         ("unknown", "send_again"): "unknown",
         ("unknown", "resend"): "running",
-        # Late evidence contradicts what was settled.
+        # Late evidence contradicts what was settled; or says that what is to be sent again has happened.
         ("succeeded", "contradict"): "unknown",
         ("failed", "contradict"): "unknown",
+        ("planned", "contradict"): "unknown",
+        ("approved", "contradict"): "unknown",
         # A failed retryable operation is opened again under the same id and key.
         ("failed", "reopen"): "planned",
     },

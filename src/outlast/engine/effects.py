@@ -138,6 +138,7 @@ def _prepared(
         deadline_at=row.deadline_at if row is not None else None,
         series=Series.of(row),
         business=business_key(tool, plain),
+        settled_by=(row.settled_by or "") if row is not None else "",
         plain=plain,
         replanned=row is not None and (row.request, row.name) != (request, tool.name),
         kind=kind,
@@ -293,8 +294,7 @@ async def _intend(run: Run, operation: Operation, consent: Consent | None) -> st
             turn=operation.turn,
             provider=tool.provider,
             business=operation.business,
-            # A turn without an attempt: a person was asked about a repeat, and wants it.
-            repeat=operation.attempt == 0 and operation.turn > 0,
+            repeat=operation.repeat,
             resend=resend is not None,
             consent=consent,
             events=(

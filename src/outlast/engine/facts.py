@@ -2,7 +2,8 @@
 
 Purpose: the worker, the settler and ``operations plan`` decide by the same facts, stored evidence among them.
 
-Identity: evidence is of an attempt; only what is of the last one says what became of the operation.
+Identity: evidence is of an attempt. What is of the last one says what became of the operation, and so does
+that an earlier one happened, unless a person has settled it since: all attempts are one call, under one key.
 """
 
 from __future__ import annotations
@@ -110,8 +111,20 @@ def gather(
 
 
 def _late(evidence: Sequence[EvidenceRow], attempt: int, *, acted: bool) -> tuple[Late | None, Any]:
-    """Read what an attempt answered late, and its result. acted: a gateway saw it answered as done."""
-    own = [row for row in evidence if row.attempt == attempt and row.source != passages.SOURCE]
+    """Read what an attempt answered late, or an earlier one that happened, and its result.
+
+    acted: a gateway saw the attempt answered as done.
+    """
+    overruled = max((row.number for row in evidence if row.source == "person"), default=0)
+    own = [
+        row
+        for row in evidence
+        if row.source != passages.SOURCE
+        and (
+            row.attempt == attempt
+            or (row.says == "happened" and row.attempt < attempt and row.number > overruled)
+        )
+    ]
     answers = [row for row in own if row.says in ("happened", "did_not_happen")]
     # How a person or the settler settled it before counts against what was answered otherwise.
     said = {row.says or _field(row, "verdict") for row in own}

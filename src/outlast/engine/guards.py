@@ -69,7 +69,9 @@ async def held_back(run: Run, operation: Operation, refused: str, heard: int) ->
     holder = await run.host.insist(lambda: store.read_business_key(run.tenant, business.tool, business.value))
     if holder is None:
         return HeldBack(why="the business key is free again", wait_s=0.0)
-    if holder.state == "held":
+    # In doubt itself, it comes before whoever has done it.
+    mine = (holder.task, holder.key) == (run.task, operation.key)
+    if holder.state == "held" and (name == "key_held" or not mine):
         if rule.waits:
             pause = KEY_HELD_S[min(operation.held, len(KEY_HELD_S)) - 1]
             return HeldBack(why="another operation holds its business key", wait_s=pause, reason="limit")
@@ -77,9 +79,10 @@ async def held_back(run: Run, operation: Operation, refused: str, heard: int) ->
         return await refuse(
             run, operation, "business_key", f"operation {owner} is doing this ({business.value})"
         )
-    if rule.first and not operation.earlier_open:
+    if rule.first and operation.state != "unknown":
         return await _answer_first(run, operation, holder)
-    return await _ask_person(run, operation, holder)
+    owner = "another operation" if mine else f"operation {ids.operation_id(holder.task, holder.key)}"
+    return await _ask_person(run, operation, owner)
 
 
 def _decision_left_s(run: Run, operation: Operation) -> float | None:
@@ -135,9 +138,8 @@ async def _answer_first(run: Run, operation: Operation, holder: KeyHolder) -> He
     return Succeeded(result=None if first.result is None else values.decode(first.result))
 
 
-async def _ask_person(run: Run, operation: Operation, holder: KeyHolder) -> HeldBack:
-    owner = ids.operation_id(holder.task, holder.key)
-    why = f"operation {owner} has done this already; is it to be done again?"
+async def _ask_person(run: Run, operation: Operation, owner: str) -> HeldBack:
+    why = f"{owner} has done this already; is it to be done again?"
     if operation.state != "unknown":
         await settling.never_sent(run, operation, why)
     await settling.leave_to_a_person(run, operation, why)

@@ -4,8 +4,9 @@ Purpose: an outcome belongs to its attempt; what comes too late is evidence, and
 
 What is fenced: the record compares attempt and turn under the task's epoch.
 
-Failure by failure: the lease is gone, or the turn has passed: the outcome is kept as evidence, with what it
-says of the operation. A result that cannot be stored: the call is done all the same, and says so by name.
+Failure by failure: the lease is gone, the turn has passed, or evidence has it that an earlier attempt
+happened and this one failed: the outcome is kept as evidence, with what it says of the operation. A result
+that cannot be stored: the call is done all the same, and says so by name.
 """
 
 from __future__ import annotations

@@ -64,11 +64,14 @@ async def settle(run: Run, operation: Operation, *, pause_us: int | None) -> Suc
             if operation.state == "running":
                 # An earlier worker's attempt, of which nobody knows: it is unknown before it is sent again.
                 await _take_turn(run, operation)
+            elif operation.business is not None:
+                _wanted(operation, await _place(run, operation))
             operation.resend = f"{operation.tool.effect}: making the call again does no harm"
             return SEND
         place = await _place(run, operation)
         if place is not None and place.resend:
             operation.resend = "it was settled as to be sent again"
+            _wanted(operation, place)
             return SEND
         if place is not None and place.ask_at is None:
             return WAIT
@@ -83,6 +86,13 @@ async def settle(run: Run, operation: Operation, *, pause_us: int | None) -> Suc
         return await _carry_out(run, operation, decided, known, found)
     finally:
         run.critical.discard(operation.key)
+
+
+def _wanted(operation: Operation, place: OpenState | None) -> None:
+    """Note whether a person wants a call sent again: they were told who has done it already, if anybody
+    had."""
+    by_person = operation.settled_by.startswith("person:")
+    operation.repeat = by_person and place is not None and place.resend
 
 
 async def _carry_out(

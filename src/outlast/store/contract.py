@@ -227,8 +227,9 @@ class Store(Protocol):
         ...
 
     async def note(self, evidence: Sequence[Evidence], *, now: int | None = None) -> None:
-        """Append evidence; needs no lease. Changes no state, but for a settlement that it contradicts, which
-        is reopened. What it says of the last attempt shows in the reconciliation queue; see ``Evidence``."""
+        """Append evidence; needs no lease. Changes no state, but of what it contradicts: that is unknown
+        again, for a person. What it says of the last attempt shows in the reconciliation queue; see
+        ``Evidence``."""
         ...
 
     async def admit(self, notes: Sequence[Evidence], *, now: int | None = None) -> list[Passage | None]:

@@ -226,15 +226,16 @@ class RecordOutcome:
     """Record: how one attempt at an operation ended, or what evidence says of it.
 
     Compare-and-set on (attempt, turn, state in running, unknown); a mismatch is refused as ``turn_passed``.
-    state: ``succeeded``, ``failed``, ``unknown``; or, of a running one only, ``planned`` (known not sent; to
-    be sent again under the same key). ``unknown`` puts an item into the reconciliation queue, anything else
-    takes it out. The turn is raised by one. A business key that the operation holds is given up with
-    ``failed``; with ``succeeded`` it is given up (mode lock) or stands for its window (mode once); else it
-    stays held. settled_by: who settled it, where this came by evidence; such an outcome is counted
-    (SettledCounts). sender_gone: with ``unknown``, that whoever made the attempt is known to be unable to
-    send any more. wait: (provider, microseconds) that a provider asked everybody to wait; the longer of that
-    and what stands is kept. It holds every intent from the next batch on; whether it holds one in its own
-    batch is left open. usage: JSON text of what the attempts have spent so far, or None.
+    So is ``failed`` or ``planned`` while evidence stands that it happened (see ``Evidence``). state:
+    ``succeeded``, ``failed``, ``unknown``; or, of a running one only, ``planned`` (known not sent; to be sent
+    again under the same key). ``unknown`` puts an item into the reconciliation queue, anything else takes it
+    out. The turn is raised by one. A business key that the operation holds is given up with ``failed``; with
+    ``succeeded`` it is given up (mode lock) or stands for its window (mode once); else it stays held.
+    settled_by: who settled it, where this came by evidence; such an outcome is counted (SettledCounts).
+    sender_gone: with ``unknown``, that whoever made the attempt is known to be unable to send any more. wait:
+    (provider, microseconds) that a provider asked everybody to wait; the longer of that and what stands is
+    kept. It holds every intent from the next batch on; whether it holds one in its own batch is left open.
+    usage: JSON text of what the attempts have spent so far, or None.
     """
 
     key: str

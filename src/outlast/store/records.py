@@ -276,9 +276,11 @@ class Settlement:
     verdict ``happened`` (result: JSON text), ``did_not_happen``, ``send_again``. turn: the turn that was
     seen, or None for whatever it is now. Unless ``forced``, the last two are refused as ``too_early``: of a
     person before the operation's ``visible_at``, of the settler, which knows what it has seen, before the
-    attempt's deadline. by: ``person:<who>`` or ``settler``; by a person, what was decided of the
-    operation before is spent. ``send_again`` leaves the operation unknown and in the queue, marked to be sent
-    again (turn + 1, nobody asks any more): only the intent of that resend takes it out.
+    attempt's deadline. by: ``person:<who>`` or ``settler``; by a person, what was decided of the operation
+    before is spent. retryable: with ``did_not_happen``, that the same call may be made again: nothing was
+    done, unless the attempt itself was declined, as it would be again. ``send_again`` leaves the operation
+    unknown and in the queue, marked to be sent again (turn + 1, nobody asks any more): only the intent of
+    that resend takes it out.
     """
 
     tenant: str
@@ -291,12 +293,14 @@ class Settlement:
     result: str | None = None
     evidence: str = "{}"
     forced: bool = False
+    retryable: bool = True
 
 
 @record
 class Settled:
-    """kind ``settled``; ``not_found``; ``conflict`` (not unknown, or its turn moved on; state says what is
-    recorded); ``too_early`` (wait_us tells for how long)."""
+    """kind ``settled``; ``not_found``; ``conflict`` (not unknown, its turn moved on, or only a person may
+    settle it so, since evidence says that it happened; state says what is recorded); ``too_early`` (wait_us
+    tells for how long)."""
 
     kind: Literal["settled", "not_found", "conflict", "too_early"]
     state: str = ""
@@ -308,12 +312,16 @@ class Evidence:
     """A piece of evidence that needs no lease, such as a late answer of a fenced-out attempt.
 
     says: what it says of its attempt, if anything; ``over``: that it sends nothing any more, and not what it
-    did. Evidence that contradicts a settlement (``happened`` of one settled as failed, ``did_not_happen`` of
-    one settled as succeeded, of the same attempt) reopens it: state ``unknown``, back in the reconciliation
-    queue. Evidence about an unknown operation makes the settler look at it at once; one that was to be sent
-    again is not any more, and its turn is raised, so that whoever was about to send it is refused. ``over``
-    does neither: of the last attempt of an unknown operation it sets ``sender_gone`` in the queue, also when
-    it was said before the operation came there, and makes the settler look at once unless that is to be sent
+    did. Evidence that contradicts what is recorded (``happened``, of any attempt that was made, of one that
+    failed or is to be sent again; ``did_not_happen``, of the last attempt, of one settled as succeeded)
+    reopens it: state ``unknown``, back in the reconciliation queue. That an operation which changes something
+    happened stands until a person settles it: nobody else settles it otherwise, no outcome says that it
+    failed or is to be sent again, and no intent sends it again, unless twice is once.
+
+    Evidence about an unknown operation makes the settler look at it at once; one that was to be sent again is
+    not any more, and its turn is raised, so that whoever was about to send it is refused. ``over`` does
+    neither: of the last attempt of an unknown operation it sets ``sender_gone`` in the queue, also when it
+    was said before the operation came there, and makes the settler look at once unless that is to be sent
     again.
     """
 

@@ -68,6 +68,14 @@ def _waits_stay(patch: Patch) -> None:
     patch.sql("drop_waits", "until_at <= :now", "until_at <= :now and 0")
 
 
+def _keys_are_forgotten(patch: Patch) -> None:
+    patch.sql("doubt_key", "business_rule is not null", "business_rule is not null and 0")
+
+
+def _words_are_not_heard(patch: Patch) -> None:
+    patch.sql("record_outcome", "evidence.says = 'happened'", "evidence.says = 'over'")
+
+
 def _losers_are_copied(patch: Patch) -> None:
     patch.sql("fork_operations", "and not lost", "")
 
@@ -85,6 +93,7 @@ def _whatever_was_said(patch: Patch) -> None:
 
 _FORKING = {"submit": 2, "claim": 4, "flush": 14, "fork": 5, "wait": 1, "retry": 2}
 _WAITING = {"submit": 2, "claim": 4, "flush": 14, "wait": 1, "sweep": 1}
+_DOUBTING = {"submit": 2, "claim": 4, "flush": 14, "settle": 3, "contradict": 4}
 _JUDGING = {"submit": 2, "claim": 4, "flush": 10, "accept": 5}
 
 BROKEN = {
@@ -132,6 +141,20 @@ BROKEN = {
     "the_last_wait_stands_and_not_the_longest": Broken(_the_last_wait_stands, _WAITING, seed=26),
     "waits_that_are_over_stay": Broken(
         _waits_stay, _WAITING, function="sweep", old="o.until_at <= v_now", new="o.until_at < 0"
+    ),
+    "late_evidence_brings_no_key_back": Broken(
+        _keys_are_forgotten,
+        _DOUBTING,
+        function="doubt_key",
+        old="o.business_rule is not null",
+        new="o.business_rule is not null and false",
+    ),
+    "a_call_fails_although_it_is_said_to_have_happened": Broken(
+        _words_are_not_heard,
+        _DOUBTING,
+        function="word_stands",
+        old="e.says = 'happened'",
+        new="e.says = 'over'",
     ),
     "a_fork_keeps_what_lost_its_race": Broken(
         _losers_are_copied,

@@ -86,7 +86,9 @@ class Changing(Kept):
             events=["task.submitted"],
             operations={
                 key: replace(
-                    operation, sent=operation.sent or (f"{one.task}:{key}" if operation.attempt else None)
+                    operation,
+                    sent=operation.sent or (f"{one.task}:{key}" if operation.attempt else None),
+                    words=(),
                 )
                 for key, operation in prefix.items()
                 # Which branch is first is on record behind what lost its race, and may be another.

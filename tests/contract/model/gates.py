@@ -23,6 +23,8 @@ class Gates(Kept):
             return "cancelled"
         if (attempt, turn) != (entry.attempt, entry.turn) or (there.state if there else None) not in fits:
             return "not_planned"
+        if there is not None and there.happened and entry.effect not in ("read", "idempotent"):
+            return "not_planned"
         standing = sorted(
             (whose, scope)
             for whose, scope in self.switches
@@ -69,6 +71,7 @@ class Gates(Kept):
             kind=entry.kind, position=position, state="running", attempt=attempt + 1, turn=turn + 1,
             deadline_at=deadline_at, visible_at=deadline_at + entry.visible_us,
             due_at=there.due_at if there else None, sent=there.sent if there else None,
+            effect=entry.effect, words=there.words if there else (),
         )  # fmt: skip
         return None
 

@@ -41,6 +41,14 @@ class Operation:
     gone: bool = False
     lost: bool = False
     sent: str | None = None
+    effect: str | None = None
+    # Attempts that are said to have happened, since a person has settled it.
+    words: tuple[int, ...] = ()
+
+    @property
+    def happened(self) -> bool:
+        """Whether it is said to have happened, and that matters."""
+        return self.effect not in (None, "read") and any(1 <= one <= self.attempt for one in self.words)
 
     def reopen(self) -> None:
         """Have a failed one made again."""

@@ -64,7 +64,7 @@ class Answers:
 class ModelledProgram(ChangeProgram, PeopleProgram):
     """What people and workers do, as far as the model knows it."""
 
-    doubted = ("running", "unknown", "succeeded", "failed")
+    doubted = ("running", "unknown", "succeeded", "failed", "planned", "approved")
 
     def __init__(self, stores: tuple[Store, ...], model: Model, now: int) -> None:
         super().__init__(0, stores, now)
@@ -90,6 +90,8 @@ class ModelledProgram(ChangeProgram, PeopleProgram):
         made = super().entry(claimed, rows)
         if isinstance(made, CommitIntent) and made.consent is None and self.dice.random() < 0.2:
             made = replace(made, name="pay")
+        if isinstance(made, CommitIntent) and self.dice.random() < 0.3:
+            made = replace(made, effect=self.dice.choice(["read", "idempotent"]))
         if isinstance(made, CommitIntent) and self.dice.random() < 0.5:
             made = replace(made, provider=self.dice.choice(PROVIDERS))
         if isinstance(made, CommitIntent) and self.dice.random() < 0.5:

@@ -33,13 +33,17 @@ class Reaching(Kept):
         left = ((operation.visible_at if person else operation.deadline_at) or 0) - now
         if one.verdict != "happened" and not one.forced and left > 0:
             return Settled(kind="too_early", state=operation.state, wait_us=left)
+        by_person = one.by.startswith("person:")
+        if one.verdict != "happened" and not by_person and operation.happened:
+            return Settled(kind="conflict", state=operation.state)
         state = {"happened": "succeeded", "did_not_happen": "failed", "send_again": "unknown"}[one.verdict]
         operation.state, operation.turn, operation.settled_by = state, operation.turn + 1, one.by
         operation.open = state == "unknown"
         operation.resend = operation.open and task.live
         operation.gone = operation.gone and operation.open
         self.business.end((one.tenant, one.task, one.key), state, now)
-        if one.by.startswith("person:"):
+        if by_person:
+            operation.words = ()
             for (key, _), question in task.questions.items():
                 if key == one.key and question.state in ("used", "rejected", "expired"):
                     question.spent = True
@@ -57,14 +61,13 @@ class Reaching(Kept):
             operation = task.operations.get(one.key) if task else None
             if task is None or operation is None or one.says in (None, "over"):
                 continue
-            contradicts = operation.attempt == one.attempt and (
-                (operation.state == "failed" and one.says == "happened")
-                or (
-                    operation.state == "succeeded"
-                    and operation.settled_by is not None
-                    and one.says == "did_not_happen"
-                )
-            )
+            if one.says == "happened":
+                operation.words += (one.attempt,)
+                to_be_sent = operation.state in ("planned", "approved") and one.attempt > 0
+                contradicts = one.attempt <= operation.attempt and (operation.state == "failed" or to_be_sent)
+            else:
+                done = operation.state == "succeeded" and operation.settled_by is not None
+                contradicts = done and one.attempt == operation.attempt
             if contradicts:
                 operation.state, operation.open, operation.lost = "unknown", True, False
                 self.business.doubt((one.tenant, one.task, one.key))

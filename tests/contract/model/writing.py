@@ -65,6 +65,7 @@ class Writing(Gates):
                     kind=issued.kind, position=entry.position, state="unknown", attempt=issued.attempt,
                     turn=issued.turn + 1, deadline_at=issued.deadline_at, visible_at=issued.visible_at,
                     open=True, sent=issued.sent, gone=issued.state in ("succeeded", "failed"),
+                    effect=issued.effect,
                 )  # fmt: skip
             case AttachSession():
                 taken = self._attach(name, entry)
@@ -133,6 +134,7 @@ class Writing(Gates):
             or (operation.attempt, operation.turn) != (entry.attempt, entry.turn)
             or operation.state not in ("running", "unknown")
             or (operation.state == "unknown" and state == "planned")
+            or (state in ("failed", "planned") and operation.happened)
         ):
             return False
         operation.state, operation.turn = state, operation.turn + 1

@@ -145,6 +145,8 @@ class Settler:
                     result=values.encode(result) if verdict == "happened" else None,
                     # An attempt that has answered is not under way any more, whatever its deadline.
                     forced=known.facts.answered,
+                    # What the attempt itself has declined would be declined again.
+                    retryable=not known.facts.answered,
                 )
             ]
         )

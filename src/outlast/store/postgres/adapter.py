@@ -320,6 +320,7 @@ class PostgresStore(Changing):
                         s.result,
                         s.evidence,
                         s.forced,
+                        s.retryable,
                     )
                     for s in settlements
                 ),

@@ -6,6 +6,7 @@ keys and decisions only by calls that name one.
 
 from __future__ import annotations
 
+from outlast.core.operation import AFTER_UNKNOWN
 from outlast.store.entries import CommitIntent
 from outlast.store.sqlite import approving, counts, keys, rules, switches
 from outlast.store.sqlite.heads import Head
@@ -23,6 +24,8 @@ def admit(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
     visible_at = deadline_at + entry.visible_us
     if head.cancelling and entry.kind != "compensation":
         return "cancelled"
+    if _acts_against_a_word(tx, head, entry):
+        return "not_planned"
     business = entry.business
     refusal = _against(tx, head, entry)
     if refusal is not None:
@@ -95,6 +98,13 @@ def admit(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
 def _admits(entry: CommitIntent) -> tuple[str, str]:
     """Answer the states of an operation from which an intent may begin."""
     return ("unknown", "unknown") if entry.resend else ("planned", "approved")
+
+
+def _acts_against_a_word(tx: Transaction, head: Head, entry: CommitIntent) -> bool:
+    """Say whether evidence has it that a call happened which is to be sent again, and twice is not once."""
+    if entry.attempt == 0 or AFTER_UNKNOWN[entry.effect].call_again:
+        return False
+    return tx.row("word_stands", (head.tenant, head.task, entry.key)) is not None
 
 
 def any_waits(tx: Transaction, at: int) -> bool:

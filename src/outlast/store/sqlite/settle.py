@@ -40,6 +40,8 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
     open_until = visible_at if by_person else deadline_at
     if one.verdict != "happened" and not one.forced and open_until is not None and at < open_until:
         return Settled(kind="too_early", state=state, wait_us=open_until - at)
+    if one.verdict != "happened" and not by_person and tx.row("word_stands", name) is not None:
+        return Settled(kind="conflict", state=state)
     head = Head.read(tx, one.tenant, one.task, at)
     live = head is not None and head.live
     settled = _STATES[one.verdict]
@@ -52,9 +54,7 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
             "turn": turn,
             "state": settled,
             "result": one.result if settled == "succeeded" else None,
-            "error": (
-                json_text({"code": "did_not_happen", "message": one.reason}) if settled == "failed" else None
-            ),
+            "error": _error(one) if settled == "failed" else None,
             # What is to be sent again keeps why it is unknown: its earlier attempt may have acted.
             "keeps_error": settled == "unknown",
             "ended_at": at if settled in OPERATION.final else None,
@@ -104,6 +104,10 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
     return Settled(kind="settled", state=settled)
 
 
+def _error(one: Settlement) -> str:
+    return json_text({"code": "did_not_happen", "message": one.reason, "retryable": one.retryable})
+
+
 def note(tx: Transaction, evidence: Sequence[Evidence], now: int | None) -> None:
     """Append evidence; see ``Store.note``."""
     at = tx.now(now)
@@ -132,16 +136,19 @@ def _compare(tx: Transaction, one: Evidence, at: int) -> None:
             tx.run("take_open_turn", (*name, turn))
         else:
             tx.run("ask_now", (at, *name))
-    elif one.attempt == attempt and (
-        (state == "failed" and one.says == "happened")
-        # The answer of a call itself is not contradicted by its absence later.
-        or (state == "succeeded" and settled_by is not None and one.says == "did_not_happen")
-    ):
+    elif one.says == "happened":
+        # All attempts are one call, under one key: whichever happened, it has not failed, and is not sent
+        # again.
+        fewest = {"failed": 0, "planned": 1, "approved": 1}.get(state)
+        if fewest is not None and fewest <= one.attempt <= attempt:
+            _contradict(tx, one, at)
+    # The answer of a call itself is not contradicted by its absence later.
+    elif one.attempt == attempt and state == "succeeded" and settled_by is not None:
         _contradict(tx, one, at)
 
 
 def _contradict(tx: Transaction, one: Evidence, at: int) -> None:
-    """Put a settled operation back into the reconciliation queue, for a person."""
+    """Put an operation back into the reconciliation queue, for a person."""
     name = (one.tenant, one.task, one.key)
     tx.run("contradict_operation", name)
     other = keys.doubt(tx, name)

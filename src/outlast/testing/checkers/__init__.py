@@ -30,6 +30,7 @@ from outlast.testing.checkers.operations import (
     intent_before_call_before_outcome,
     settlements_are_counted,
     unknowns_are_queued,
+    words_are_heard,
 )
 from outlast.testing.checkers.rows import (
     events_are_dense,
@@ -64,6 +65,7 @@ CHECKERS: dict[str, Checker] = {
         intent_before_call_before_outcome,
         effects_are_accounted_for,
         unknowns_are_queued,
+        words_are_heard,
         calls_succeed_once,
         settlements_are_counted,
         schedules_account_for_their_tasks,

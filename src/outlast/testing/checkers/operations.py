@@ -109,6 +109,27 @@ def unknowns_are_queued(seen: Evidence) -> Iterator[str]:
             yield f"{where(row)}: is to be sent again and asked about at {row['ask_at']}"
 
 
+def words_are_heard(seen: Evidence) -> Iterator[str]:
+    """What evidence says to have happened has not failed and is not to be sent again, unless a person has
+    settled it since."""
+    overruled: dict[tuple[str, str, str], int] = defaultdict(int)
+    for row in seen.rows("evidence"):
+        if row["source"] == "person":
+            overruled[operation_of(row)] = max(overruled[operation_of(row)], row["number"])
+    ledger = {operation_of(row): row for row in seen.rows("operations")}
+    for row in seen.rows("evidence"):
+        operation = ledger.get(operation_of(row))
+        if (
+            operation is not None
+            and operation["state"] in ("failed", "planned", "approved")
+            and (operation["effect"] or "read") != "read"
+            and row["says"] == "happened"
+            and 1 <= row["attempt"] <= operation["attempt"]
+            and row["number"] > overruled[operation_of(row)]
+        ):
+            yield f"{where(row)}: is {operation['state']}, and attempt {row['attempt']} says that it happened"
+
+
 def calls_succeed_once(seen: Evidence) -> Iterator[str]:
     """After a call has succeeded, or was settled as happened, no other end of it is told, unless it was begun
     again or thrown in doubt."""

@@ -34,6 +34,8 @@ _TRUTHFUL: Final = "the operator settles truthfully, and only what is not under 
 UNREACHED: Final[dict[Move, str]] = {
     ("operation", "succeeded", "contradict"): _TRUTHFUL,
     ("operation", "failed", "contradict"): _TRUTHFUL,
+    ("operation", "planned", "contradict"): _TRUTHFUL,
+    ("operation", "approved", "contradict"): _TRUTHFUL,
     ("message", "parked", "unpark"): "no verb of the store does it yet",
 }
 """Moves that the world does not make, and why."""

@@ -11,6 +11,7 @@ import pytest
 from outlast.store.entries import TakeTurn
 from outlast.store.records import Claimed
 from outlast.testing.checkers import check_all
+from outlast.testing.store_suite.believing import sent_twice
 from outlast.testing.store_suite.effects import holder, once
 from outlast.testing.store_suite.reconciling import late, postponement, state_of, take, unknown
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene, changed
@@ -106,7 +107,6 @@ class TestContradictions:
             # Recorded by the worker that made the call: an answer, not a settlement.
             ("succeeded", "did_not_happen"),
             ("succeeded", None),
-            ("planned", "happened"),
             ("planned", "did_not_happen"),
             ("running", "happened"),
             ("running", "did_not_happen"),
@@ -119,19 +119,35 @@ class TestContradictions:
         await scene.store.note([late(claimed, key, says)], now=scene.now)
         assert set(changed(before, await scene.store.dump())) == {"evidence"}
 
-    async def test_of_an_earlier_attempt_is_evidence_only(self, scene: Scene) -> None:
+    async def test_that_an_earlier_attempt_did_not_happen_is_evidence_only(self, scene: Scene) -> None:
         claimed = await scene.running()
-        intent = scene.intent()
-        await scene.write(claimed, intent)
-        await scene.write(claimed, await scene.outcome(claimed, intent.key, "planned"))
-        row = await scene.operation(claimed, intent.key)
-        await scene.write(claimed, replace(intent, attempt=row.attempt, turn=row.turn))
-        await scene.write(claimed, await scene.outcome(claimed, intent.key, "failed"))
+        key = await sent_twice(scene, claimed)
+        await scene.write(claimed, await scene.outcome(claimed, key, "succeeded", settled_by="worker"))
         before = await scene.store.dump()
-        await scene.store.note([late(claimed, intent.key, "happened", attempt=1)], now=scene.now)
+        await scene.store.note([late(claimed, key, "did_not_happen", attempt=1)], now=scene.now)
         assert set(changed(before, await scene.store.dump())) == {"evidence"}
-        await scene.store.note([late(claimed, intent.key, "happened", attempt=2)], now=scene.now)
-        assert (await scene.operation(claimed, intent.key)).state == "unknown"
+        await scene.store.note([late(claimed, key, "did_not_happen", attempt=2)], now=scene.now)
+        assert (await scene.operation(claimed, key)).state == "unknown"
+
+    @pytest.mark.parametrize("attempt", [1, 2])
+    async def test_that_any_attempt_happened_contradicts_a_failure(self, scene: Scene, attempt: int) -> None:
+        """All attempts are the same call, under one key."""
+        claimed = await scene.running()
+        key = await sent_twice(scene, claimed)
+        await scene.write(claimed, await scene.outcome(claimed, key, "failed"))
+        await scene.store.note([late(claimed, key, "happened", attempt=attempt)], now=scene.now)
+        assert (await scene.operation(claimed, key)).state == "unknown"
+        assert check_all(await scene.store.dump()) == []
+
+    async def test_of_an_attempt_that_was_never_made_is_evidence_only(self, scene: Scene) -> None:
+        claimed = await scene.running()
+        planned = scene.planned(scene.intent())
+        failed = await scene.called(claimed, "failed")
+        await scene.write(claimed, planned)
+        before = await scene.store.dump()
+        for key, attempt in ((failed, 2), (planned.key, 0), (planned.key, 1)):
+            await scene.store.note([late(claimed, key, "happened", attempt=attempt)], now=scene.now)
+        assert set(changed(before, await scene.store.dump())) == {"evidence"}
 
     async def test_a_contradicted_one_is_left_to_a_person(self, scene: Scene) -> None:
         claimed = await scene.running()

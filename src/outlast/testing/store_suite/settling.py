@@ -44,12 +44,27 @@ class TestSettle:
         assert (row.first_intent_at, row.intent_at) == (was.first_intent_at, was.intent_at)
         if verdict == "did_not_happen":
             assert row.error is not None
-            assert json.loads(row.error)["code"] == "did_not_happen"
+            assert json.loads(row.error) == {
+                "code": "did_not_happen",
+                "message": settlement.reason,
+                # Nothing was done, so that the same call may be made again.
+                "retryable": True,
+            }
         else:
             # What is to be sent again keeps why it is unknown.
             assert row.error == (was.error if verdict == "send_again" else None)
         # What is to be sent again stays in the queue until that is done.
         assert len(await scene.rows("unsettled", claimed)) == (verdict == "send_again")
+
+    async def test_says_where_the_same_call_would_be_declined_again(self, scene: Scene) -> None:
+        claimed = await scene.running()
+        key = await scene.called(claimed, "unknown")
+        settlement = scene.settlement(
+            claimed, key, "did_not_happen", by="settler", forced=True, retryable=False
+        )
+        await scene.store.settle([settlement], now=scene.now)
+        row = await scene.operation(claimed, key)
+        assert json.loads(row.error or "{}")["retryable"] is False
 
     @pytest.mark.parametrize("verdict", VERDICTS)
     async def test_keeps_who_and_why_as_evidence(self, scene: Scene, verdict: str) -> None:

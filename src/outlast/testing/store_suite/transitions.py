@@ -201,8 +201,11 @@ class TestAttemptTransitions:
 
 
 async def operation_in(scene: Scene, claimed: Claimed, state: str) -> str:
-    """Bring an operation into a state; answer its key."""
+    """Bring an operation into a state, behind an attempt that is to be made again; answer its key."""
     intent = scene.intent("it", position=71, timeout_us=9 * SECOND)
+    await scene.write(claimed, intent)
+    await scene.write(claimed, await scene.outcome(claimed, "it", "planned"))
+    intent = replace(intent, attempt=1, turn=2)
     # Asked about, so that there is something to decide where it may still be.
     asked = await scene.asked(claimed, scene.ask("it", position=71))
     if state == "approved":

@@ -80,7 +80,7 @@ select c.item, a.tenant, a.id, a.task, a.key, a.number, a.subject, a.state, a.na
 -- Settle unknown operations.
 -- name: settle
 select kind, state, wait_us
-  from outlast.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
+  from outlast.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
 
 -- Append evidence without a lease.
 -- name: note

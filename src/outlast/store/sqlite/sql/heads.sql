@@ -189,6 +189,22 @@ select :tenant, :task, :key, coalesce(max(number), 0) + 1, :attempt, :source, :d
 from evidence
 where tenant = :tenant and task = :task and key = :key;
 
+-- Say whether evidence has it that an operation which changes something happened, of whichever attempt, and no person has
+-- settled it since.
+-- name: word_stands
+select 1
+from evidence
+join operations on operations.tenant = evidence.tenant and operations.task = evidence.task
+    and operations.key = evidence.key
+where evidence.tenant = :tenant and evidence.task = :task and evidence.key = :key and evidence.says = 'happened'
+    and evidence.attempt between 1 and operations.attempt and operations.effect <> 'read'
+    and evidence.number > (
+        select coalesce(max(word.number), 0)
+        from evidence as word
+        where word.tenant = :tenant and word.task = :task and word.key = :key and word.source = 'person'
+    )
+limit 1;
+
 -- Mark that something was posted for a task that runs.
 -- name: tell_worker
 update leases

@@ -21,11 +21,12 @@ select state, attempt, turn, settled_by
 from operations
 where tenant = :tenant and task = :task and key = :key;
 
--- Open a settled operation again, since late evidence contradicts it; what was recorded stays to be seen.
+-- Open a settled operation again, or stop one that is to be sent again, since late evidence contradicts that; what was
+-- recorded stays to be seen.
 -- name: contradict_operation
 update operations
 set state = 'unknown', ended_at = null, lost = 0
-where tenant = :tenant and task = :task and key = :key and state in ('succeeded', 'failed');
+where tenant = :tenant and task = :task and key = :key and state in ('succeeded', 'failed', 'planned', 'approved');
 
 -- Have an unknown operation looked at now, which was to be sent again.
 -- name: ask_after_all

@@ -12,6 +12,20 @@ returns boolean language sql stable as $$
                       and e.says = 'over')
 $$;
 
+-- Answer whether evidence has it that an operation which changes something happened, of whichever attempt, and no person
+-- has settled it since. It is asked under the head's lock.
+create function outlast.word_stands(p_tenant text, p_task text, p_key text, p_attempt integer, p_effect text)
+returns boolean language sql stable as $$
+    select p_effect <> 'read'
+           and exists (select from outlast.evidence e
+                        where e.tenant = p_tenant and e.task = p_task and e.key = p_key and e.says = 'happened'
+                          and e.attempt between 1 and p_attempt
+                          and e.number > (select coalesce(max(w.number), 0)
+                                            from outlast.evidence w
+                                           where w.tenant = p_tenant and w.task = p_task and w.key = p_key
+                                             and w.source = 'person'))
+$$;
+
 -- Raise the facts of a live task, whose events up to p_last the caller has written. A task that waits is queued, unless
 -- it has never begun (then its time lies ahead) or waits for an operator and p_operators is false; the worker of one
 -- that runs finds it among its news.

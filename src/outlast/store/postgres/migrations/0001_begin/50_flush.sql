@@ -389,6 +389,8 @@ begin
                    and o.tenant = x.tenant and o.task = x.task and o.key = x.key
                    and o.attempt = x.attempt and o.turn = x.turn and o.state in ('running', 'unknown')
                    and (o.state = 'running' or x.state <> 'planned')
+                   and (x.state not in ('failed', 'planned')
+                        or outlast.word_stands(o.tenant, o.task, o.key, o.attempt, o.effect) is not true)
                 returning x.place, o.tenant, o.task, o.key, o.attempt, o.state, o.business_key
             ), opened as (
                 insert into outlast.unsettled as u (tenant, task, key, since, ask_at, sender_gone)
@@ -464,11 +466,13 @@ begin
                            case when h_deadline[x.place >> 20] <= v_now then 'deadline'
                                 when x.place = any(v_stopped) then 'cancelled'
                                 when coalesce(o.attempt, 0) <> x.attempt or coalesce(o.turn, 0) <> x.turn
+                                     or (x.attempt > 0 and x.effect not in ('read', 'idempotent')
+                                         and outlast.word_stands(x.tenant, x.task, x.key, x.attempt, o.effect))
                                      or case when x.place = any(d_place) then o.state is distinct from 'unknown'
                                              else o.state not in ('planned', 'approved') end
                                     then 'not_planned' end as name
-                      from unnest(i_place, i_wave, i_tenant, i_task, i_key, i_attempt, i_turn)
-                           as x (place, wave, tenant, task, key, attempt, turn)
+                      from unnest(i_place, i_wave, i_tenant, i_task, i_key, i_attempt, i_turn, i_effect)
+                           as x (place, wave, tenant, task, key, attempt, turn, effect)
                       left join outlast.operations o on o.tenant = x.tenant and o.task = x.task and o.key = x.key
                      where h_ok[x.place >> 20] and x.wave = v_wave) g
              where g.name is not null;

@@ -23,7 +23,7 @@ $$;
 -- Settle unknown operations, each by compare-and-set; answers one row for each, in order.
 create function outlast.settle(
     p_tenant text[], p_task text[], p_key text[], p_verdict text[], p_by text[], p_reason text[], p_turn integer[],
-    p_result text[], p_evidence text[], p_forced boolean[], p_now bigint
+    p_result text[], p_evidence text[], p_forced boolean[], p_retryable boolean[], p_now bigint
 ) returns table (kind text, state text, wait_us bigint) language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -42,13 +42,13 @@ begin
 
     for v_item in
         select s.*
-          from unnest(p_tenant, p_task, p_key, p_verdict, p_by, p_reason, p_turn, p_result, p_evidence, p_forced)
-               with ordinality
-               as s (tenant, task, key, verdict, who, reason, turn, result, evidence, forced, place)
+          from unnest(p_tenant, p_task, p_key, p_verdict, p_by, p_reason, p_turn, p_result, p_evidence, p_forced,
+                      p_retryable) with ordinality
+               as s (tenant, task, key, verdict, who, reason, turn, result, evidence, forced, retryable, place)
          order by s.place
     loop
         -- What a person says of an effect counts once it had to be visible; the settler's rules are its own.
-        select o.state, o.attempt, o.turn, o.business_key,
+        select o.state, o.attempt, o.turn, o.business_key, o.effect,
                case when v_item.who like 'person:%' then o.visible_at else o.deadline_at end as open_until
           into v_op
           from outlast.operations o
@@ -68,6 +68,12 @@ begin
             v_waits[v_item.place] := v_op.open_until - v_now;
             continue;
         end if;
+        if v_item.verdict <> 'happened' and v_item.who not like 'person:%'
+           and outlast.word_stands(v_item.tenant, v_item.task, v_item.key, v_op.attempt, v_op.effect)
+        then
+            v_kinds[v_item.place] := 'conflict';
+            continue;
+        end if;
         select t.state, t.last_event into v_head
           from outlast.tasks t
          where t.tenant = v_item.tenant and t.id = v_item.task;
@@ -82,7 +88,8 @@ begin
                result = case when v_state = 'succeeded' then v_item.result end,
                -- What is to be sent again keeps why it is unknown: its earlier attempt may have acted.
                error = case v_state
-                       when 'failed' then '{"code":"did_not_happen","message":' || to_json(v_item.reason) || '}'
+                       when 'failed' then '{"code":"did_not_happen","message":' || to_json(v_item.reason)
+                                          || ',"retryable":' || v_item.retryable || '}'
                        when 'unknown' then o.error end,
                turn = o.turn + 1,
                ended_at = case when v_state <> 'unknown' then v_now end,
@@ -147,8 +154,8 @@ create function outlast.add_evidence(
      where e.tenant = p_tenant and e.task = p_task and e.key = p_key
 $$;
 
--- Append evidence without a lease, in the order given. What it says may contradict what was settled: then the operation
--- is unknown again, for a person. Of one that is unknown it makes the next question due. Answers whether it may have done
+-- Append evidence without a lease, in the order given. What it says may contradict what was settled, or that it is to be
+-- sent again: then the operation is unknown again, for a person. Of one that is unknown it makes the next question due. Answers whether it may have done
 -- either.
 create function outlast.note(
     p_tenant text[], p_task text[], p_key text[], p_attempt integer[], p_source text[], p_data text[], p_says text[],
@@ -192,9 +199,12 @@ begin
         end if;
         update outlast.operations o
            set state = 'unknown', ended_at = null, lost = false
-         where o.tenant = v_item.tenant and o.task = v_item.task and o.key = v_item.key and o.attempt = v_item.attempt
-           and ((o.state = 'failed' and v_item.says = 'happened')
-                or (o.state = 'succeeded' and o.settled_by is not null and v_item.says = 'did_not_happen'));
+         where o.tenant = v_item.tenant and o.task = v_item.task and o.key = v_item.key
+           -- All attempts are one call, under one key: whichever happened, it has not failed, and is not sent again.
+           and ((v_item.says = 'happened' and v_item.attempt <= o.attempt
+                 and (o.state = 'failed' or (o.state in ('planned', 'approved') and v_item.attempt > 0)))
+                or (v_item.says = 'did_not_happen' and v_item.attempt = o.attempt and o.state = 'succeeded'
+                    and o.settled_by is not null));
         if found then
             v_why := 'late evidence contradicts what was settled';
             select d.value, d.task || ':' || d.key as owner, d.state into v_other
