@@ -383,8 +383,7 @@ async def _body(run: Run, operation: Operation, approval: int | None, since: flo
         way_out=functools.partial(_way_out, run, operation, approval),
     )
     limit = run.host.limits.within(tool_call.remaining())
-    task = asyncio.current_task()
-    if not changes and task is not None:
+    if not changes and (task := asyncio.current_task()) is not None:
         run.cuts[operation.key] = task.cancel
     try:
         # Not every tool asks before it sends, so it is asked here as well.

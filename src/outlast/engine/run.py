@@ -233,6 +233,7 @@ class Run:
         """What the agent has begun and an ending waits for: children on their way to be accepted."""
         self.active = 0
         self.touched = clock.monotonic()
+        self._loop = asyncio.get_running_loop()
         self._main: asyncio.Task[Any] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._linger: asyncio.Handle | None = None
@@ -430,8 +431,7 @@ class Run:
         """Give what is under way its time to end, the agent's own code included."""
         self._cut_at = clock.monotonic() + self._grace_s()
         if not self.returned:
-            loop = asyncio.get_running_loop()
-            self._overdue = loop.call_later(self._grace_s(), self._leave_behind)
+            self._overdue = self._loop.call_later(self._grace_s(), self._leave_behind)
 
     def _grace_s(self) -> float:
         grace_s = self.host.settings.grace_s
@@ -448,21 +448,20 @@ class Run:
         if not looked:
             # Where the whole process stood still, the agent's code has not had its time either.
             again = functools.partial(self._leave_behind, looked=True)
-            self._overdue = asyncio.get_running_loop().call_later(LEAST_S, again)
+            self._overdue = self._loop.call_later(LEAST_S, again)
             return
         self.host.warn_once(
             f"agent {self.spec.name} did not end when it was cancelled; its attempts end without it",
             "let CancelledError through, and look at task.cancelled in loops that run long",
         )
-        self._closing = asyncio.get_running_loop().create_task(self._finish(None))
+        self._closing = self._loop.create_task(self._finish(None))
         self.host.straggle(self._closing)
 
     def _arm_deadline(self) -> None:
         if self.claimed.deadline_at is None:
             return
         left = (self.claimed.deadline_at - self.host.session.database_now()) / 1_000_000
-        loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(
+        self._deadline = self._loop.call_later(
             max(left, 0.0), self.interrupt, "expired", "the task's deadline passed"
         )
 
@@ -509,9 +508,7 @@ class Run:
         """Suspend after a while if nothing but waits stays open."""
         if not self.waits or self.active or self.sealed or self._linger is not None:
             return
-        self._linger = asyncio.get_running_loop().call_later(
-            self.host.settings.linger_s, self._consider, self.touched
-        )
+        self._linger = self._loop.call_later(self.host.settings.linger_s, self._consider, self.touched)
 
     def _consider(self, touched: float, turns: int = CALM_TURNS) -> None:
         self._linger = None
@@ -522,7 +519,7 @@ class Run:
             return
         if turns:
             # What has just ended may be on its way through the agent's own tasks to its next operation.
-            self._linger = asyncio.get_running_loop().call_soon(self._consider, touched, turns - 1)
+            self._linger = self._loop.call_soon(self._consider, touched, turns - 1)
             return
         if self.inbox.settle_absent():
             self.quiet()
@@ -533,7 +530,7 @@ class Run:
         # What it waits for is taken before the waiting operations are cancelled.
         ending = self._suspension()
         self.interrupt("suspended")
-        self._closing = asyncio.get_running_loop().create_task(self._suspend(ending))
+        self._closing = self._loop.create_task(self._suspend(ending))
         self.host.straggle(self._closing)
 
     def _stirred(self) -> bool:
@@ -577,14 +574,14 @@ class Run:
 
         work: says by ``close`` how it has ended. context: its caller's, where this is another's turn.
         """
-        task = asyncio.get_running_loop().create_task(work, context=context or scopes.outside_races())
+        task = self._loop.create_task(work, context=context or scopes.outside_races())
         self.open[key] = task
         if self.interruption == "lost":
             self.host.straggle(task)
 
     def join(self, key: str) -> asyncio.Future[Any]:
         """Answer a future of an open operation's result; to cancel it leaves the operation alone."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Any] = self._loop.create_future()
         self._joined.setdefault(key, []).append(future)
         return future
 
