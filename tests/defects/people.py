@@ -7,8 +7,7 @@ from typing import Any
 
 from tests.defects.declaring import Patch, defect, nothing
 
-from outlast.engine import effects, undoing
-from outlast.engine.run import Run
+from outlast.engine import intents, undoing
 from outlast.store.records import Submitted
 from outlast.store.sqlite import approving, gate, keys, submit, switches
 from outlast.store.sqlite.heads import Head
@@ -24,12 +23,12 @@ def decision_not_used_up(patch: Patch) -> None:
 
 @defect("a call needs no decision at the gate", agents=("asker",))
 def decision_not_needed(patch: Patch) -> None:
-    intend = effects._intend
+    make = intents.make
 
-    async def anyway(run: Run, operation: Any, consent: Any) -> Any:
-        return await intend(run, operation, None)
+    def anyway(operation: Any, consent: Any, resend: str | None) -> Any:
+        return make(operation, None, resend)
 
-    patch.set(effects, "_intend", anyway)
+    patch.set(intents, "make", anyway)
 
 
 @defect(

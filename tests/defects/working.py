@@ -88,9 +88,8 @@ def lease_kept(patch: Patch) -> None:
 def lease_released_before_draining(patch: Patch) -> None:
     async def at_once(run: Run) -> None:
         run.sealed = True
-        for key, task in list(run.open.items()):
-            if key not in run.critical:
-                task.cancel()
+        for key in list(run.open):
+            run.cut(key)
 
     patch.set(Run, "_drain_calls", at_once)
 
@@ -185,22 +184,27 @@ def barrier_forgotten(patch: Patch) -> None:
             return None
         return await commit(run, entry)
 
+    patch.set(effects, "_asks_nobody", lambda operation: False)
     patch.set(Run, "commit", hasty)
 
 
 @defect("the intent is written after the call", quick=True)
 def intent_after_call(patch: Patch) -> None:
-    intend, record = effects._intend, outcomes.record
-    consents: dict[int, Any] = {}
+    commit, record = Run.commit, outcomes.record
+    late: dict[tuple[str, str], CommitIntent] = {}
 
-    async def later(run: Run, operation: Any, consent: Any) -> None:
-        consents[id(operation)] = consent
+    async def later(run: Run, entry: Any) -> str | None:
+        if isinstance(entry, CommitIntent):
+            late[run.task, entry.key] = entry
+            return None
+        return await commit(run, entry)
 
     async def both(run: Run, operation: Any, outcome: Any, wait: Any) -> Any:
-        await intend(run, operation, consents.pop(id(operation), None))
+        await commit(run, late.pop((run.task, operation.key)))
         return await record(run, operation, outcome, wait)
 
-    patch.set(effects, "_intend", later)
+    patch.set(effects, "_asks_nobody", lambda operation: False)
+    patch.set(Run, "commit", later)
     patch.set(outcomes, "record", both)
 
 
@@ -316,8 +320,8 @@ def late_evidence_ignored(patch: Patch) -> None:
 def another_key_for_a_resend(patch: Patch) -> None:
     body = effects._body
 
-    async def careless(run: Run, operation: Any) -> Any:
+    async def careless(run: Run, operation: Any, *more: Any) -> Any:
         operation.idempotency_key = f"{run.task}:{operation.key}/{operation.attempt}"
-        return await body(run, operation)
+        return await body(run, operation, *more)
 
     patch.set(effects, "_body", careless)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from tests.engine.house import House
+from tests.engine.house import PATIENCE_S, House
 
 from outlast import StepFailed, TaskContext, ToolCall
 from outlast.errors import InvalidRequest
@@ -246,4 +247,47 @@ async def test_a_question_can_lose_a_race(house: House) -> None:
     asked = (await house.operations(handle))["ask#1"]
     assert asked.error is not None
     assert asked.error["code"] == "lost_race"
+    assert await house.violations() == []
+
+
+async def test_a_losing_call_whose_work_has_not_begun_keeps_the_task_from_nothing(house: House) -> None:
+    """Loops need not begin asyncio tasks in the order in which they were made; what loses first, ends all the
+    same, and the task suspends."""
+    late, goes_on = asyncio.Event(), asyncio.Event()
+
+    @house.app.tool(effect="manual", approval=lambda: True)
+    async def pay(call: ToolCall) -> str:
+        return "paid"
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> Any:
+        return [*await task.first(task.call(pay), task.wait("withdrawn")), await task.wait("go")]
+
+    async def later(work: Coroutine[Any, Any, Any]) -> Any:
+        late.set()
+        try:
+            await goes_on.wait()
+        except asyncio.CancelledError:
+            work.close()
+            raise
+        return await work
+
+    def make(loop: asyncio.AbstractEventLoop, work: Any, **more: Any) -> asyncio.Task[Any]:
+        held = getattr(work, "__qualname__", "") == "_perform" and not goes_on.is_set()
+        return asyncio.Task(later(work) if held else work, loop=loop, **more)
+
+    asyncio.get_running_loop().set_task_factory(make)
+    handle = await house.submit(agent)
+    house.start()
+    async with asyncio.timeout(PATIENCE_S):
+        await late.wait()
+    await handle.signal("withdrawn", 1)
+    await house.reached(handle, "operation.succeeded")
+    goes_on.set()
+    await house.waits(handle, "signal")
+    await handle.signal("go", 2)
+    assert (await house.ended(handle)).result == [1, 1, 2]
+    lost = (await house.operations(handle))["pay#1"]
+    assert lost.error is not None
+    assert (lost.state, lost.error["code"]) == ("failed", "lost_race")
     assert await house.violations() == []

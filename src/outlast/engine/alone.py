@@ -404,10 +404,10 @@ class Alone(Worker):
 
     async def _withdraw(self, run: Scoped, key: str) -> None:
         """Take back a call that does nothing but wait, so that nothing is sent behind its caller's back."""
-        work = run.open.get(key)
-        if work is not None and key not in run.critical:
-            work.cancel()
-            await asyncio.wait({work})
+        if key in run.open and key not in run.critical:
+            over = run.join(key)
+            run.cut(key)
+            await asyncio.wait({over})
             for _ in range(CALM_TURNS):
                 # Whoever joined it is told a turn later.
                 await asyncio.sleep(0)

@@ -28,6 +28,7 @@ or a person, is what is left then.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -36,21 +37,19 @@ from outlast import clock, probes
 from outlast.core import canonical, ids, retry, values
 from outlast.core.operation import OperationKind, changes_something
 from outlast.core.outcome import Failed, Outcome, Succeeded, Unknown
-from outlast.engine import approvals, guards, outcomes, scopes, settling
+from outlast.engine import approvals, guards, intents, outcomes, scopes, settling
 from outlast.engine.operation import HeldBack, Operation, business_key
 from outlast.engine.registry import ToolSpec
 from outlast.engine.run import Outpaced, Run, Wait
 from outlast.engine.series import Series
 from outlast.engine.spending import usage_of
 from outlast.engine.steps import known, recorded
-from outlast.engine.wording import event
 from outlast.errors import (
     BudgetExceeded,
-    DeadlineExceeded,
     LeaseLost,
 )
 from outlast.store.contract import BatchRejected
-from outlast.store.entries import CommitIntent, Consent
+from outlast.store.entries import Consent
 from outlast.store.records import OperationRow
 from outlast.tools.call import ToolCall
 from outlast.tools.classify import of_resend, outcome_of_exception
@@ -83,7 +82,10 @@ async def _made(run: Run, kind: OperationKind, key: str, tool: ToolSpec, argumen
         return recorded(run, row)
     if key not in run.open:
         operation = _prepared(run, kind, key, tool, arguments, row, plain, request)
-        begin(run, operation, lambda: _attempts(run, operation))
+        if row is None and _asks_nobody(operation) and _in_budget(run, operation):
+            _hand_in(run, operation)
+        else:
+            begin(run, operation, functools.partial(_attempts, run, operation))
     try:
         return await run.join(key)
     except asyncio.CancelledError:
@@ -154,54 +156,104 @@ def _prepared(
 def begin(run: Run, operation: Operation, work: Callable[[], Awaitable[Any]]) -> None:
     """Let an operation be worked at in a task of its own; ``run.join`` waits for what comes of it."""
     run.active += 1
+    # Cut before its first step it would tell nobody that it is over.
+    run.critical.add(operation.key)
     run.own(operation.key, _perform(run, operation, work))
 
 
-async def _perform(run: Run, operation: Operation, work: Callable[[], Awaitable[Any]]) -> Any:
-    """Bring one operation to its end: attempts, settlements, waits; answer its plain result."""
+def _asks_nobody(operation: Operation) -> bool:
+    """Whether nothing but the store's gate may hold a new call back."""
+    tool = operation.tool
+    return operation.issued is None and tool.policy is None and tool.target is None and tool.requires is None
+
+
+def _hand_in(run: Run, operation: Operation) -> None:
+    """Hand in the first intent of a call that asks nobody, in its caller's own turn of the loop.
+
+    What makes the call begins with the verdict, in the context of this moment.
+    """
+    run.active += 1
+    run.critical.add(operation.key)
+    run.open[operation.key] = None
+    probes.reach("effects.before_intent")
+    context = scopes.outside_races() or contextvars.copy_context()
+    heard, since = run.facts, clock.monotonic()
+
+    def told(refused: str | None, error: Exception | None) -> None:
+        # Unless its attempt has ended without it.
+        if operation.key in run.open:
+            first = functools.partial(_first_attempt, run, operation, heard, since, refused, error)
+            work = functools.partial(_attempts, run, operation, first)
+            run.own(operation.key, _perform(run, operation, work), context)
+
+    run.host.journal.append(run, intents.make(operation, None, None), told)
+
+
+async def _perform(run: Run, operation: Operation, work: Callable[[], Awaitable[Any]]) -> None:
+    """Bring one operation to its end: attempts, settlements, waits; whoever has joined it is told."""
+    result = error = None
     try:
-        return await work()
-    except LeaseLost:
-        run.interrupt("lost", "another worker holds the task")
-        raise asyncio.CancelledError from None
-    except Outpaced as error:
-        run.interrupt("outpaced", str(error))
-        raise asyncio.CancelledError from None
-    except BatchRejected as error:
-        run.unstorable(error)
-        raise asyncio.CancelledError from None
-    except asyncio.CancelledError:
-        if operation.key in run.lost and operation.state == "planned" and not run.sealed:
-            guards.lose_race(run, operation)
+        result = await work()
+    except KeyboardInterrupt:
         raise
+    # Whatever it is, those who have joined are told.
+    except BaseException as raised:
+        error = _end_of(run, operation, raised)
     finally:
         run.active -= 1
         run.touched = clock.monotonic()
+        run.close(operation.key, result, error)
         run.quiet()
 
 
-async def _attempts(run: Run, operation: Operation) -> Any:
-    if operation.issued is not None:
+def _end_of(run: Run, operation: Operation, error: BaseException) -> BaseException:
+    """Answer what those who have joined an operation are told of an error; one that ends the run ends it."""
+    match error:
+        case LeaseLost():
+            run.interrupt("lost", "another worker holds the task")
+        case Outpaced():
+            run.interrupt("outpaced", str(error))
+        case BatchRejected():
+            run.unstorable(error)
+        case asyncio.CancelledError():
+            if operation.key in run.lost and operation.state == "planned" and not run.sealed:
+                guards.lose_race(run, operation)
+        case _:
+            return error
+    return asyncio.CancelledError()
+
+
+async def _attempts(
+    run: Run, operation: Operation, attempt: Callable[[], Awaitable[Outcome | HeldBack]] | None = None
+) -> Any:
+    """Make attempts until the operation is over. attempt: the first one, if that has begun."""
+    if attempt is None:
+        run.critical.discard(operation.key)
+        if run.sealed:
+            raise asyncio.CancelledError
+    if operation.issued is not None and operation.key not in run.lost:
         if await _over_budget(run, operation) is not None:
             return recorded(run, run.rows[operation.key])
         await settling.take_over(run, operation)
     while True:
-        if operation.key in run.lost:
-            # What was under way when its race was lost has ended; there is no next attempt.
-            raise asyncio.CancelledError
-        if operation.state in ("running", "unknown"):
-            # An intent without an outcome: an earlier attempt's, or one that just ended as unknown.
-            settled = await settling.settle(run, operation, pause_us=_pause_us(run, operation))
-            if isinstance(settled, Succeeded):
-                return settled.result
-            if isinstance(settled, Failed):
-                return recorded(run, run.rows[operation.key])
-            if settled is settling.WAIT:
-                await _wait_for_settlement(run, operation)
-                continue
-        await _back_off(run, operation)
-        run.check()
-        answer = await _attempt(run, operation)
+        if attempt is None:
+            if operation.key in run.lost:
+                # What was under way when its race was lost has ended; there is no next attempt.
+                raise asyncio.CancelledError
+            if operation.state in ("running", "unknown"):
+                # An intent without an outcome: an earlier attempt's, or one that just ended as unknown.
+                settled = await settling.settle(run, operation, pause_us=_pause_us(run, operation))
+                if isinstance(settled, Succeeded):
+                    return settled.result
+                if isinstance(settled, Failed):
+                    return recorded(run, run.rows[operation.key])
+                if settled is settling.WAIT:
+                    await _wait_for_settlement(run, operation)
+                    continue
+            await _back_off(run, operation)
+            run.check()
+            attempt = functools.partial(_attempt, run, operation)
+        answer, attempt = await attempt(), None
         if isinstance(answer, Succeeded):
             return answer.result
         if run.sealed:
@@ -213,6 +265,11 @@ async def _attempts(run: Run, operation: Operation) -> Any:
             await _wait(run, operation, answer)
 
 
+def _in_budget(run: Run, operation: Operation) -> bool:
+    """Count a call, unless the task's budget holds it back; what undoes something is not bound."""
+    return operation.undoes or run.spending.begin(operation.key) is None
+
+
 async def _over_budget(run: Run, operation: Operation) -> HeldBack | None:
     """Count a call, or end it as refused where the task's budget holds it back; what undoes is not bound."""
     over = None if operation.undoes else run.spending.begin(operation.key)
@@ -222,11 +279,11 @@ async def _over_budget(run: Run, operation: Operation) -> HeldBack | None:
 
 
 async def _attempt(run: Run, operation: Operation) -> Outcome | HeldBack:
-    """Commit the intent, call, record the outcome; between the first and the last nothing cuts it short.
+    """Ask whether the call may be made, commit its intent, and make it; from the intent on nothing cuts it
+    short.
 
     Answers how it ended, or that the call was held back before it.
     """
-    tool, series = operation.tool, operation.series
     over_budget = await _over_budget(run, operation)
     if over_budget is not None:
         return over_budget
@@ -235,107 +292,71 @@ async def _attempt(run: Run, operation: Operation) -> Outcome | HeldBack:
         return consent
     run.critical.add(operation.key)
     try:
-        missing = None if tool.requires is None else await guards.unmet(operation)
+        missing = None if operation.tool.requires is None else await guards.unmet(operation)
         if missing is not None:
             return await guards.refuse(run, operation, "precondition", f"not started: {missing}")
         probes.reach("effects.before_intent")
+        # An unknown stays in the reconciliation queue until the very intent of its resend.
+        resend, operation.resend = operation.resend, None
         heard, since = run.facts, clock.monotonic()
-        refused = await _intend(run, operation, consent)
-        if refused is not None:
-            return await guards.held_back(run, operation, refused, heard)
-        probes.reach("effects.after_intent")
-        if run.sealed:
-            outcome: Outcome = Failed(
-                kind="not_sent", reason="the attempt ended before the call", retryable=True
-            )
-            # It was not tried, so it does not count.
-            series.tries, series.again_at = series.tries - 1, 0
-        else:
-            outcome = await _body(run, operation, None if consent is None else consent.approval, since)
-            if isinstance(outcome, Unknown) and not changes_something(tool.effect):
-                outcome = Failed(kind="not_sent", reason=outcome.reason, retryable=True)
-            series.again_at = _again_at(run, operation, outcome)
-        wait = _shared_wait(tool, outcome)
-        if operation.earlier_open:
-            # This send did nothing, or was declined; the earlier one, of which nobody knows, may have acted.
-            outcome = of_resend(outcome)
-        probes.reach("effects.before_outcome")
-        outcome = await outcomes.record(run, operation, outcome, wait)
-        if operation.undoes and isinstance(outcome, Failed) and operation.state == "unknown":
-            why = f"the undo failed for good: {outcome.reason}"
-            await settling.leave_to_a_person(run, operation, why)
-            return HeldBack(why=why, wait_s=None, reason="reconciliation")
-        return outcome
+        refused = await run.commit(intents.make(operation, consent, resend))
+        return await _after_intent(run, operation, consent, resend, heard, since, refused)
     finally:
         run.critical.discard(operation.key)
 
 
-async def _intend(run: Run, operation: Operation, consent: Consent | None) -> str | None:
-    """Commit the intent of the next attempt; answer the name of its refusal, if it was refused.
+async def _first_attempt(
+    run: Run, operation: Operation, heard: int, since: float, refused: str | None, error: Exception | None
+) -> Outcome | HeldBack:
+    """Go on with an attempt whose intent was handed in, and is answered; see ``_attempt``."""
+    try:
+        if error is not None:
+            raise error
+        return await _after_intent(run, operation, None, None, heard, since, refused)
+    finally:
+        run.critical.discard(operation.key)
 
-    An unknown operation stays in the reconciliation queue until the very intent of its resend. Raises
-    LeaseLost, Outpaced, DeadlineExceeded.
+
+async def _after_intent(
+    run: Run,
+    operation: Operation,
+    consent: Consent | None,
+    resend: str | None,
+    heard: int,
+    since: float,
+    refused: str | None,
+) -> Outcome | HeldBack:
+    """Make the call whose intent is on disk, and record the outcome; or say what held it back.
+
+    heard, since: the run's facts, and the monotonic clock, before the intent was handed in. refused: the name
+    of its refusal. Raises LeaseLost, Outpaced, DeadlineExceeded.
     """
-    tool, series, resend = operation.tool, operation.series, operation.resend
-    operation.resend = None
-    refused = await run.commit(
-        CommitIntent(
-            key=operation.key,
-            position=operation.position,
-            kind=operation.kind,
-            name=tool.name,
-            request=operation.request,
-            decision=operation.decision,
-            effect=tool.effect,
-            arguments=operation.text,
-            timeout_us=tool.timeout_us,
-            visible_us=tool.visible_within_us or 0,
-            attempt=operation.attempt,
-            turn=operation.turn,
-            provider=tool.provider,
-            business=operation.business,
-            repeat=operation.repeat,
-            resend=resend is not None,
-            consent=consent,
-            events=(
-                *(() if resend is None else (settling.resent(operation, resend),)),
-                event(
-                    "operation.started",
-                    operation=operation.key,
-                    kind=operation.kind,
-                    name=tool.name,
-                    effect=tool.effect,
-                    attempt=operation.attempt + 1,
-                    idempotency_key=operation.idempotency_key,
-                ),
-            ),
-        )
-    )
+    tool, series = operation.tool, operation.series
     if refused is not None:
-        if refused == "not_planned":
-            raise Outpaced(f"operation {operation.key}: the ledger has moved on")
-        if refused == "cancelled":
-            run.interrupt("cancelled", "a cancel stands")
-            raise asyncio.CancelledError
-        if refused == "deadline":
-            raise DeadlineExceeded(
-                f"operation {operation.key} of task {run.task} was not started: its time is over"
-            )
-        return refused
-    if resend is not None:
-        settling.told(run, operation, "send_again")
-        operation.earlier_open = operation.attempt > 0 and changes_something(tool.effect)
-    now = run.host.session.database_now()
-    operation.attempt += 1
-    operation.turn += 1
-    operation.state, operation.epoch = "running", run.epoch
-    operation.deadline_at = now + tool.timeout_us
-    if operation.first_intent_at is None:
-        operation.first_intent_at = now
-    if not series.tries:
-        series.began_at = now
-    series.tries += 1
-    return None
+        intents.check_refusal(run, operation, refused)
+        return await guards.held_back(run, operation, refused, heard)
+    intents.admitted(run, operation, resend)
+    probes.reach("effects.after_intent")
+    if run.sealed:
+        outcome: Outcome = Failed(kind="not_sent", reason="the attempt ended before the call", retryable=True)
+        # It was not tried, so it does not count.
+        series.tries, series.again_at = series.tries - 1, 0
+    else:
+        outcome = await _body(run, operation, None if consent is None else consent.approval, since)
+        if isinstance(outcome, Unknown) and not changes_something(tool.effect):
+            outcome = Failed(kind="not_sent", reason=outcome.reason, retryable=True)
+        series.again_at = _again_at(run, operation, outcome)
+    wait = _shared_wait(tool, outcome)
+    if operation.earlier_open:
+        # This send did nothing, or was declined; the earlier one, of which nobody knows, may have acted.
+        outcome = of_resend(outcome)
+    probes.reach("effects.before_outcome")
+    outcome = await outcomes.record(run, operation, outcome, wait)
+    if operation.undoes and isinstance(outcome, Failed) and operation.state == "unknown":
+        why = f"the undo failed for good: {outcome.reason}"
+        await settling.leave_to_a_person(run, operation, why)
+        return HeldBack(why=why, wait_s=None, reason="reconciliation")
+    return outcome
 
 
 async def _body(run: Run, operation: Operation, approval: int | None, since: float) -> Outcome:
@@ -363,8 +384,7 @@ async def _body(run: Run, operation: Operation, approval: int | None, since: flo
         way_out=functools.partial(_way_out, run, operation, approval),
     )
     limit = run.host.limits.within(tool_call.remaining())
-    task = asyncio.current_task()
-    if not changes and task is not None:
+    if not changes and (task := asyncio.current_task()) is not None:
         run.cuts[operation.key] = task.cancel
     try:
         # Not every tool asks before it sends, so it is asked here as well.

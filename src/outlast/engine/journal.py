@@ -55,9 +55,9 @@ Verdict = str | None
 where it is another one than the ending says."""
 Told = Callable[[Verdict, Exception | None], None]
 """Told of a verdict, or of the error in place of it, in the journal's own asyncio task; it raises nothing."""
-TURNS = 4
-"""Turns of the loop from the outcome of a call to the intent of the next: the call ends, its asyncio task is
-over, its caller goes on, and the next call begins in an asyncio task of its own."""
+TURNS = 3
+"""Turns of the loop from the outcome of a call to the intent of the next: the call ends, its caller goes on
+and hands the next intent in, or begins an asyncio task that asks first whether the call may be made."""
 HALVES = 32
 """From how many tasks on the verdicts of a batch are handed out in two halves."""
 Waiting = tuple[Entry, "asyncio.Future[Verdict] | None", Told | None, int]

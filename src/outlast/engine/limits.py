@@ -25,7 +25,7 @@ class Limit:
         self.expired = False
 
     def __enter__(self) -> Limit:
-        task = asyncio.current_task()
+        task = asyncio.current_task(self._limits.loop())
         assert task is not None, "only what an asyncio task awaits can be cut short"
         self._task: asyncio.Task[Any] = task
         self._cancelling = task.cancelling()
@@ -53,6 +53,13 @@ class Limits:
         # A dict, since a set has no order, and a simulation needs one.
         self._open: dict[Limit, None] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """Answer the loop whose calls these limits bound: the one that asks first."""
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
 
     def within(self, seconds: float) -> Limit:
         """Answer a limit, for a ``with`` block that may take so many seconds."""
@@ -60,7 +67,7 @@ class Limits:
 
     def open(self, limit: Limit, seconds: float) -> float:
         """Count a limit from now on; answer when it is over, by the loop's clock."""
-        loop = asyncio.get_running_loop()
+        loop = self.loop()
         due = loop.time() + seconds
         self._open[limit] = None
         if self._timer is None or due < self._timer.when():

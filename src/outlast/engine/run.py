@@ -28,6 +28,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -194,7 +195,8 @@ class Run:
         self.leaving = False
         """Whether nothing is left but to bring the ending to disk; it holds no slot any more."""
         self.returned = False
-        self.open: dict[str, asyncio.Task[Any]] = {}
+        self.open: dict[str, asyncio.Task[None] | None] = {}
+        """What works at each operation that is not over; None while its first intent is on its way."""
         self._joined: dict[str, list[asyncio.Future[Any]]] = {}
         self.critical: set[str] = set()
         self.stepping: set[str] = set()
@@ -231,6 +233,7 @@ class Run:
         """What the agent has begun and an ending waits for: children on their way to be accepted."""
         self.active = 0
         self.touched = clock.monotonic()
+        self._loop = asyncio.get_running_loop()
         self._main: asyncio.Task[Any] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._linger: asyncio.Handle | None = None
@@ -419,9 +422,7 @@ class Run:
         if kind in CUTS_AT_ONCE:
             for cut in list(self.cuts.values()):
                 cut()
-        for key, task in list(self.open.items()):
-            if key not in self.critical:
-                task.cancel()
+        self._cut_idle()
         # Once the agent has returned there is nothing left to cut, only an ending to bring to disk.
         if kind != "suspended" and self._main is not None and not self.returned:
             self._main.cancel()
@@ -430,8 +431,7 @@ class Run:
         """Give what is under way its time to end, the agent's own code included."""
         self._cut_at = clock.monotonic() + self._grace_s()
         if not self.returned:
-            loop = asyncio.get_running_loop()
-            self._overdue = loop.call_later(self._grace_s(), self._leave_behind)
+            self._overdue = self._loop.call_later(self._grace_s(), self._leave_behind)
 
     def _grace_s(self) -> float:
         grace_s = self.host.settings.grace_s
@@ -448,21 +448,20 @@ class Run:
         if not looked:
             # Where the whole process stood still, the agent's code has not had its time either.
             again = functools.partial(self._leave_behind, looked=True)
-            self._overdue = asyncio.get_running_loop().call_later(LEAST_S, again)
+            self._overdue = self._loop.call_later(LEAST_S, again)
             return
         self.host.warn_once(
             f"agent {self.spec.name} did not end when it was cancelled; its attempts end without it",
             "let CancelledError through, and look at task.cancelled in loops that run long",
         )
-        self._closing = asyncio.get_running_loop().create_task(self._finish(None))
+        self._closing = self._loop.create_task(self._finish(None))
         self.host.straggle(self._closing)
 
     def _arm_deadline(self) -> None:
         if self.claimed.deadline_at is None:
             return
         left = (self.claimed.deadline_at - self.host.session.database_now()) / 1_000_000
-        loop = asyncio.get_running_loop()
-        self._deadline = loop.call_later(
+        self._deadline = self._loop.call_later(
             max(left, 0.0), self.interrupt, "expired", "the task's deadline passed"
         )
 
@@ -509,9 +508,7 @@ class Run:
         """Suspend after a while if nothing but waits stays open."""
         if not self.waits or self.active or self.sealed or self._linger is not None:
             return
-        self._linger = asyncio.get_running_loop().call_later(
-            self.host.settings.linger_s, self._consider, self.touched
-        )
+        self._linger = self._loop.call_later(self.host.settings.linger_s, self._consider, self.touched)
 
     def _consider(self, touched: float, turns: int = CALM_TURNS) -> None:
         self._linger = None
@@ -522,7 +519,7 @@ class Run:
             return
         if turns:
             # What has just ended may be on its way through the agent's own tasks to its next operation.
-            self._linger = asyncio.get_running_loop().call_soon(self._consider, touched, turns - 1)
+            self._linger = self._loop.call_soon(self._consider, touched, turns - 1)
             return
         if self.inbox.settle_absent():
             self.quiet()
@@ -533,7 +530,7 @@ class Run:
         # What it waits for is taken before the waiting operations are cancelled.
         ending = self._suspension()
         self.interrupt("suspended")
-        self._closing = asyncio.get_running_loop().create_task(self._suspend(ending))
+        self._closing = self._loop.create_task(self._suspend(ending))
         self.host.straggle(self._closing)
 
     def _stirred(self) -> bool:
@@ -572,15 +569,19 @@ class Run:
 
     # -- running --------------------------------------------------------------------------------------------
 
-    def own(self, key: str, work: Coroutine[Any, Any, Any]) -> None:
-        """Run an operation in a task of its own, which a cancelled caller does not cut."""
-        task = asyncio.get_running_loop().create_task(work, context=scopes.outside_races())
+    def own(self, key: str, work: Coroutine[Any, Any, None], context: Context | None = None) -> None:
+        """Run an operation in a task of its own, which a cancelled caller does not cut.
+
+        work: says by ``close`` how it has ended. context: its caller's, where this is another's turn.
+        """
+        task = self._loop.create_task(work, context=context or scopes.outside_races())
         self.open[key] = task
-        task.add_done_callback(lambda done: self._closed(key, done))
+        if self.interruption == "lost":
+            self.host.straggle(task)
 
     def join(self, key: str) -> asyncio.Future[Any]:
         """Answer a future of an open operation's result; to cancel it leaves the operation alone."""
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Any] = self._loop.create_future()
         self._joined.setdefault(key, []).append(future)
         return future
 
@@ -590,23 +591,32 @@ class Run:
         if any(not future.done() for future in self._joined.get(key, ())):
             return
         self.lost.add(key)
+        self.cut(key)
+
+    def cut(self, key: str) -> None:
+        """Cut an operation short, unless it is at something that has to end."""
         task = self.open.get(key)
         if task is not None and key not in self.critical:
             task.cancel()
 
-    def _closed(self, key: str, task: asyncio.Task[Any]) -> None:
+    def _cut_idle(self) -> None:
+        for key in list(self.open):
+            self.cut(key)
+
+    def close(self, key: str, result: Any, error: BaseException | None) -> None:
+        """Tell whoever has joined an operation how it has ended."""
         self.open.pop(key, None)
-        # Seen here, so that an operation whose caller was cancelled does not warn of a lost exception.
-        error = None if task.cancelled() else task.exception()
         for future in self._joined.pop(key, ()):
             if future.done():
                 continue
-            if task.cancelled():
+            if error is None:
+                future.set_result(result)
+            elif isinstance(error, asyncio.CancelledError):
                 future.cancel()
-            elif error is not None:
-                future.set_exception(error)
             else:
-                future.set_result(task.result())
+                future.set_exception(error)
+                # Who waited for nothing but its end does not look at what it was.
+                future.exception()
 
     async def execute(self, context: Any) -> None:
         """Run the agent's function to the end of this attempt."""
@@ -662,7 +672,8 @@ class Run:
             self._stop_timers()
         if self.interruption == "lost":
             for task in list(self.open.values()):
-                self.host.straggle(task)
+                if task is not None:
+                    self.host.straggle(task)
 
     async def _absorb_cancellation(self) -> None:
         """Take a cancellation that the agent did not live to see, so that it does not cut the ending short.
@@ -731,17 +742,20 @@ class Run:
     async def _drain_calls(self) -> None:
         """Let calls under way end within the grace time, then cut them; cut calls record what they know."""
         self.sealed = True
-        calls = [task for key, task in self.open.items() if key in self.critical]
-        for key, task in list(self.open.items()):
-            if key not in self.critical:
-                task.cancel()
+        calls = {self.join(key): key for key in self.open if key in self.critical}
+        self._cut_idle()
         if calls:
             grace_s = self._grace_s()
             if self._cut_at is not None:
                 grace_s = min(grace_s, max(0.0, self._cut_at - clock.monotonic()))
             _, late = await asyncio.wait(calls, timeout=grace_s)
-            for task in late:
-                task.cancel()
+            for future in late:
+                task = self.open[calls[future]]
+                if task is None:
+                    # Its intent is not answered: nothing was sent, and nothing will be.
+                    self.close(calls[future], None, asyncio.CancelledError())
+                else:
+                    task.cancel()
             if late:
                 await asyncio.wait(late, timeout=1.0)
 

@@ -29,7 +29,9 @@ class Scope:
 
     def count(self, name: str) -> str:
         """Take the next key of a counted name. Raises AmbiguousOperation outside the owning asyncio task."""
-        if asyncio.current_task() is not self.owner:
+        # The owner's loop is known, and to look up the running one costs more than all the rest.
+        loop = None if self.owner is None else self.owner.get_loop()
+        if asyncio.current_task(loop) is not self.owner:
             raise AmbiguousOperation(
                 f"{name} was called without key= from an asyncio task that does not own its scope, so its"
                 " identity would depend on timing; run branches with task.gather(), or give each call a key="
