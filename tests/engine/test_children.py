@@ -12,7 +12,7 @@ from outlast import ChildCancelled, ChildFailed, Outlast, TaskContext
 from outlast.engine.children import child_id
 from outlast.errors import AgentNotFound, InvalidInput, StoreUnavailable, WaitTimeout
 from outlast.store.contract import BatchRejected
-from outlast.store.posting import Delivered
+from outlast.store.posting import Cancel, Delivered, News
 from outlast.store.records import Submission, Submitted, SweepRequest, TaskRef
 from outlast.testing.store_suite.scene import HOUR
 
@@ -410,4 +410,88 @@ async def test_a_fan_out_comes_back_whole_and_in_order(house: House) -> None:
     assert view.result == 1
     # Their worker runs their parent as well, and tells it; the delivery may be there first now and then.
     assert sum(batches) < 150
+    assert await house.violations() == []
+
+
+async def test_a_worker_that_runs_both_tells_the_parent_itself(house: House) -> None:
+    """Nobody delivers; what the ends have left is taken with their record."""
+    child = research(house.app)
+
+    @house.app.agent
+    async def parent(task: TaskContext) -> list[Any]:
+        handles = [task.spawn(child, {"number": number}) for number in (2, -1, 3)]
+        said: list[Any] = []
+        for handle in handles:
+            try:
+                said.append(await handle)
+            except ChildFailed as error:
+                said.append(error.reason)
+        return said
+
+    async def nobody(limit: int, **options: Any) -> Delivered:
+        return Delivered()
+
+    house.store.deliver = nobody  # type: ignore[method-assign]
+    house.start(linger_s=HOUR / 1_000_000)
+    view = await house.ended(await house.submit(parent))
+    assert view.result == [4, "agent_error", 9]
+    dump = await house.store.dump()
+    assert (dump["posts"], dump["inbox"]) == ([], [])
+    assert await house.violations() == []
+
+
+async def test_an_end_that_became_another_is_delivered(house: House) -> None:
+    """A cancel comes as the child returns; its worker has not heard of it, and goes by what was written."""
+
+    @house.app.agent
+    async def cut(task: TaskContext) -> int:
+        async def ask() -> None:
+            request = Cancel(tenant="default", task=task.id, by="person:ann", reason="too late")
+            await house.store.cancel([request])
+
+        await task.step(ask)
+        return 1
+
+    @house.app.agent
+    async def parent(task: TaskContext) -> str:
+        try:
+            await task.spawn(cut)
+        except ChildCancelled as error:
+            return str(error).partition(": ")[2]
+        return "it succeeded"
+
+    async def deaf(session: str, heard: Any, **options: Any) -> list[News]:
+        return [news for news in await ask_news(session, heard, **options) if not news.cancelling]
+
+    ask_news = house.store.news
+    house.store.news = deaf  # type: ignore[method-assign]
+    # Nobody looks by himself in time.
+    house.start(sweep_s=HOUR / 1_000_000, linger_s=HOUR / 1_000_000)
+    view = await house.ended(await house.submit(parent))
+    assert view.result == "too late"
+    assert await house.violations() == []
+
+
+async def test_an_end_that_comes_as_its_parents_attempt_is_over_is_delivered(house: House) -> None:
+    """The end says that the parent hears of it, which is true no more when it is on disk."""
+    child = research(house.app)
+
+    @house.app.agent
+    async def parent(task: TaskContext) -> list[int]:
+        return [await task.spawn(child, {"number": 3}), task.attempt]
+
+    flush = house.store.flush
+
+    async def held(batch: Any, **options: Any) -> Any:
+        heard = [one for one in batch.writes if getattr(one.entries[-1], "heard", False)]
+        for run in list(worker.runs) if heard else ():
+            if run.spec.name == "parent" and run.epoch == 1:
+                run.interrupt("outpaced")
+        return await flush(batch, **options)
+
+    house.store.flush = held  # type: ignore[method-assign]
+    # Nobody looks by himself in time.
+    worker = house.start(sweep_s=HOUR / 1_000_000, linger_s=HOUR / 1_000_000)
+    view = await house.ended(await house.submit(parent))
+    assert view.result == [9, 2]
     assert await house.violations() == []

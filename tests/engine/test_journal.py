@@ -418,3 +418,38 @@ async def test_what_a_task_goes_on_with_a_few_turns_later_is_in_the_same_batch()
         assert [write.entries[-1] for write in batch.writes] == [ending, ending]
         answer.set_result(None)
         await in_time(journal.settled())
+
+
+async def test_a_leisurely_record_goes_with_the_next_batch() -> None:
+    store, one, other = Asked(apart=True), Holder(1), Holder(2)
+    async with journal_over(store) as journal:
+        journal.append(one, written("first"), leisurely=True)
+        for _ in range(4 * TURNS):
+            await asyncio.sleep(0)
+        assert store.taken.empty()
+        journal.append(one, written("second"), leisurely=True)
+        journal.append(other, written("urgent"))
+        batch, answer = await in_time(store.taken.get())
+        said = {write.task: [entry.key for entry in write.entries] for write in batch.writes}  # type: ignore[union-attr]
+        assert said == {one.task: ["first", "second"], other.task: ["urgent"]}
+        # While that is under way; and nobody else has anything to write.
+        journal.append(one, written("third"), leisurely=True)
+        answer.set_result(None)
+        for _ in range(4 * TURNS):
+            await asyncio.sleep(0)
+        assert store.taken.empty()
+        batch, answer = await in_time(store.taken.get())
+        assert [entry.key for entry in batch.writes[0].entries] == ["third"]  # type: ignore[union-attr]
+        answer.set_result(None)
+        await in_time(journal.settled())
+
+
+async def test_a_leisurely_record_is_on_disk_before_what_comes_after_it() -> None:
+    store, one = Asked(apart=True), Holder(1)
+    async with journal_over(store) as journal:
+        journal.append(one, written("first"), leisurely=True)
+        done = journal.submit(one, written("second"))
+        batch, answer = await in_time(store.taken.get())
+        assert [entry.key for entry in batch.writes[0].entries] == ["first", "second"]  # type: ignore[union-attr]
+        answer.set_result(None)
+        await in_time(done)

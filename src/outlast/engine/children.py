@@ -7,8 +7,8 @@ Identity: the operation's key; the child's task id is made of its parent's id an
 spawn makes the same child however often the parent runs.
 
 State: running from its record on; succeeded, or failed (``child_failed``, ``child_cancelled``), once the
-parent has taken its end: from its inbox, or, where one worker runs both, as soon as the end is on disk. A
-parent that never asks for the result leaves it running.
+parent has taken its end: where one worker runs both, as soon as the end is on disk; else from its inbox, once
+it asks. A parent that never asks leaves it running then.
 
 What is fenced: a child is accepted, and put on record, only while its parent runs under this epoch and no
 cancel stands. The record of its end is written under the parent's epoch and consumes what the end has left
@@ -264,7 +264,6 @@ class Family:
             self._run.inbox.when_ended(key, self._ended)
         else:
             waiting.append(future)
-        self._run.host.nursery.expect(self._run, self.spawned[key])
         return future
 
     def leave(self, key: str, future: asyncio.Future[None]) -> None:
@@ -274,8 +273,6 @@ class Family:
         waiting = self._waiting.get(key)
         if waiting is not None and future in waiting:
             waiting.remove(future)
-            if not waiting:
-                run.host.nursery.forget(run, self.spawned[key])
         self._open -= 1
         if self._open:
             run.touched = clock.monotonic()
@@ -283,9 +280,16 @@ class Family:
             run.end_wait(self._wait)
 
     def told(self, child: Child, ending: EndAttempt) -> bool:
-        """Take the end of a child that this worker has brought to disk; answer whether it was taken."""
-        if self._run.sealed or child.key not in self._waiting:
+        """Take the end of a child that this worker has brought to disk, asked for or not.
+
+        Answers whether it was taken.
+        """
+        run = self._run
+        if run.sealed:
             return False
+        row = run.row(child.key)
+        if row is not None and row.state in ("succeeded", "failed"):
+            return True
         probes.reach("waits.before_take")
         error = None
         if ending.task_state != "succeeded":
@@ -347,6 +351,7 @@ class Family:
         """
         run, key, name = self._run, child.key, child.agent
         state: OperationState = "succeeded" if error is None else "failed"
+        # Its other children end as well: their ends take this record along.
         run.append(
             RecordOperation(
                 key=key,
@@ -361,7 +366,8 @@ class Family:
                 takes=() if end is None else (end.number,),
                 takes_end=end is None,
                 events=(event(f"operation.{state}", operation=key, kind="child", name=name, child=child.id),),
-            )
+            ),
+            leisurely=True,
         )
         run.remember(key, child.position, "child", name, state, child.request, result, error)
         run.host.nursery.forget(run, child)
@@ -413,6 +419,8 @@ def spawn(run: Run, key: str, spec: AgentSpec, given: Any, options: Options) -> 
         refuse_for_budget(run, key, position, "child", spec.name, request, held)
         return child
     family.spawned[key] = child
+    if row is None or row.state == "running":
+        run.host.nursery.expect(run, child)
     # What is on record was accepted with its record.
     if row is None:
         run.host.nursery.accept(run, key, _submission(run, child, spec, options))

@@ -3,7 +3,8 @@
 Purpose: every durable thing that tasks do goes to disk in as few transactions as possible. While one
 transaction is under way the next batch collects; there is no timer. A batch waits a few turns of the event
 loop for whoever has just been told of a verdict, since a call's outcome and the intent of the next call
-belong together. Where the store works apart, verdicts are handed out once the next batch is on its way, and
+belong together. Records that nobody waits for may start no batch of their own: they go with the next one, or
+after a moment. Where the store works apart, verdicts are handed out once the next batch is on its way, and
 those of a large batch in two halves: the tasks of one go on while the store writes for the other.
 
 Identity: a writer has an id and numbers its batches; the store applies each (writer, number) once, so a
@@ -60,6 +61,8 @@ TURNS = 3
 and hands the next intent in, or begins an asyncio task that asks first whether the call may be made."""
 HALVES = 32
 """From how many tasks on the verdicts of a batch are handed out in two halves."""
+LEISURE_S = 0.03
+"""How long a leisurely record waits for a batch that it can go with."""
 Waiting = tuple[Entry, "asyncio.Future[Verdict] | None", Told | None, int]
 """An entry, whoever waits for its verdict, whoever is told of it, and its size in bytes."""
 
@@ -117,10 +120,18 @@ class Journal:
         """Verdicts that are handed out once the next batch is on its way."""
         self._idle = asyncio.Event()
         self._idle.set()
+        self._hurry = False
+        """Whether anything that is queued is to start a batch."""
+        self._leisure: asyncio.TimerHandle | None = None
 
-    def append(self, lease: Lease, entry: Entry, told: Told | None = None) -> None:
-        """Record an entry without waiting for the disk. told: called once what came of it is known."""
-        self._add(lease, (entry, None, told, size_of(entry)))
+    def append(
+        self, lease: Lease, entry: Entry, told: Told | None = None, *, leisurely: bool = False
+    ) -> None:
+        """Record an entry without waiting for the disk. told: called once what came of it is known.
+
+        leisurely: it starts no batch of its own, but goes with the next, which begins within moments.
+        """
+        self._add(lease, (entry, None, told, size_of(entry)), leisurely=leisurely)
 
     def submit(self, lease: Lease, entry: Entry, told: Told | None = None) -> asyncio.Future[Verdict]:
         """Record an entry; the future ends when it is committed, with None or the name of its refusal. told:
@@ -155,7 +166,7 @@ class Journal:
                 # Whoever waited may be gone already; the run is told as well.
                 future.exception()
 
-    def _add(self, lease: Lease, waiting: Waiting) -> None:
+    def _add(self, lease: Lease, waiting: Waiting, *, leisurely: bool = False) -> None:
         queue = self._pending.get(lease)
         if queue is None:
             queue = self._pending[lease] = deque()
@@ -164,6 +175,14 @@ class Journal:
         if self._waiting_bytes > 4 * self._settings.batch_bytes:
             self._room.clear()
         self._idle.clear()
+        if not leisurely:
+            self._rouse()
+        elif self._leisure is None and not self._hurry:
+            self._leisure = asyncio.get_running_loop().call_later(LEISURE_S, self._rouse)
+
+    def _rouse(self) -> None:
+        """Have what is queued written now."""
+        self._hurry = True
         self._awake.set()
 
     async def run(self) -> None:
@@ -174,7 +193,8 @@ class Journal:
             if self._held or not self._all_end():
                 for _ in range(TURNS):
                     await asyncio.sleep(0)
-            batch = self._collect()
+            # Verdicts that are held may be all there is to do.
+            batch = self._collect() if self._hurry else []
             if not batch:
                 self._release()
             else:
@@ -184,9 +204,10 @@ class Journal:
                 if deferred and deferred == len(batch):
                     # Everything waits for locks that others hold: do not spin.
                     await asyncio.sleep(0.005)
-            if not self._pending and not self._held:
+            if not self._held and not self._hurry:
                 self._awake.clear()
-                self._idle.set()
+                if not self._pending:
+                    self._idle.set()
             if self._waiting_bytes <= 4 * self._settings.batch_bytes:
                 self._room.set()
 
@@ -211,6 +232,10 @@ class Journal:
             if entries >= self._settings.batch_entries or size >= self._settings.batch_bytes:
                 break
         self._waiting_bytes -= size
+        self._hurry = bool(self._pending)
+        if self._leisure is not None:
+            self._leisure.cancel()
+            self._leisure = None
         return batch
 
     async def _flush(self, batch: list[tuple[Lease, list[Waiting]]]) -> int:
@@ -294,6 +319,7 @@ class Journal:
         if queue is None:
             queue = self._pending[lease] = deque()
         queue.extendleft(reversed(waiting))
+        self._hurry = True
         self._waiting_bytes += sum(size for _, _, _, size in waiting)
 
     def _refuse(self, lease: Lease, waiting: list[Waiting]) -> None:

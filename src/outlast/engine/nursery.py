@@ -2,16 +2,16 @@
 and tells ends to parents that it runs itself.
 
 Purpose: a fan-out costs a transaction for hundreds of children, not one each; and where one worker runs a
-child and the parent that waits for it, the end need not be delivered and read.
+child and its parent, the end need not be delivered and read.
 
-State: what was asked for and is not under way yet; while one batch is under way the next collects. For which
-children a run of this process waits.
+State: what was asked for and is not under way yet; while one batch is under way the next collects. Which
+children the runs of this process have whose ends they do not know.
 
 What is fenced: see ``children``. An end is told once it is on disk, with what it has left for the parent; the
 record by which the parent takes it consumes that.
 
-Failure by failure: a submit is refused: its parent learns why, and nobody else. The parent waits no more when
-a child's end has reached the disk, or something else was made of the end than its worker said: it is
+Failure by failure: a submit is refused: its parent learns why, and nobody else. The parent's attempt is over
+when a child's end has reached the disk, or something else was made of the end than its worker said: it is
 delivered like any other. Killed in between: it lies there, and whoever looks next delivers it.
 
 Not covered: ends of children that another worker runs, or that the database decides, go by the delivery.
@@ -104,19 +104,28 @@ class Nursery:
         return await future
 
     def expect(self, run: Run, child: Child) -> None:
-        """Note that a run waits for a child's end."""
+        """Note that a run has a child whose end it does not know."""
         self._expected[run.tenant, child.id] = (run, child)
 
     def forget(self, run: Run, child: Child) -> None:
-        """Note that it waits no more."""
-        self._expected.pop((run.tenant, child.id), None)
+        """Note that it knows, or that its attempt is over."""
+        name = (run.tenant, child.id)
+        # The next attempt may be here already.
+        if name in self._expected and self._expected[name][0] is run:
+            del self._expected[name]
+
+    def leave(self, run: Run) -> None:
+        """Forget all children of a run that is over."""
+        if run.family is not None:
+            for child in run.family.spawned.values():
+                self.forget(run, child)
 
     def expects(self, run: Run) -> bool:
-        """Answer whether a run of this process waits for the end of this one's task."""
+        """Answer whether a run of this process is to know how this one's task ends."""
         return (run.tenant, run.task) in self._expected
 
     def teller(self, run: Run, ending: EndAttempt) -> Told:
-        """Answer whom to tell what became of the end of a task that somebody here waits for."""
+        """Answer whom to tell what became of the end of a task whose parent runs here."""
         name = (run.tenant, run.task)
 
         def told(other: str | None, error: Exception | None) -> None:

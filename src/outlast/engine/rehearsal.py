@@ -143,7 +143,7 @@ class _Rehearsal(Run):
         elif row is not None or kind != "value":
             self._goes_on(key)
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: Entry, *, leisurely: bool = False) -> None:
         """Leave aside what the code says or reads, and end the branch at anything else."""
         key = getattr(entry, "key", None)
         if not isinstance(entry, RecordOperation) or entry.kind != "value":

@@ -282,9 +282,9 @@ class Run:
         self.position += 1
         return self.position
 
-    def append(self, entry: Entry) -> None:
-        """Record an entry without waiting for the disk."""
-        self.host.journal.append(self, entry)
+    def append(self, entry: Entry, *, leisurely: bool = False) -> None:
+        """Record an entry without waiting for the disk. leisurely: it starts no batch of its own."""
+        self.host.journal.append(self, entry, leisurely=leisurely)
 
     async def commit(self, entry: Entry) -> str | None:
         """Record an entry and wait until it is on disk; answer the name of its refusal, if it was refused.

@@ -369,6 +369,7 @@ class Worker:
         self.runs.pop(run, None)
         if self._of_task.get((run.tenant, run.task)) is run:
             del self._of_task[run.tenant, run.task]
+        self.nursery.leave(run)
         if not self.runs:
             self.busy.clear()
         self._leaving -= run.leaving
