@@ -26,8 +26,7 @@ from outlast.core import ids, values
 from outlast.core.transitions import TASK
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.worker import Worker
-from outlast.store.records import TaskRef
-from outlast.store.rows import OperationFilter, TaskFilter
+from outlast.store.rows import TaskFilter
 from outlast.submitting import DEFAULT_TENANT
 from outlast.testing.checkers import CHECKERS, Evidence, Violation, check_all
 from outlast.testing.simulation.agents import (
@@ -433,21 +432,19 @@ class _Schedule:
     def _departs(self, call: ToolCall) -> None:
         """Look whether the intent of a call is on disk at the moment when the call leaves."""
         key = call.idempotency_key.partition(":")[2]
-        query = OperationFilter(tenant=call.tenant, task=call.task, key=key)
-        rows = self.world.look(self.world.database.list_operations(query))
-        if not rows or rows[0].attempt < call.attempt:
+        sql = "select attempt from operations where tenant = ? and task = ? and key = ?"
+        rows = self.world.read(sql, call.tenant, call.task, key)
+        if not rows or rows[0][0] < call.attempt:
             self.violations.append(f"{call.idempotency_key}: attempt {call.attempt} left before its intent")
 
     def _begins(self, call: ToolCall) -> None:
         """Look whether the lease and the intent of a call stand when its sender has made sure of it."""
-        ref = TaskRef(tenant=call.tenant, task=call.task)
-        attempts = self.world.look(self.world.database.read_attempts(ref))
-        if any(one.epoch == call.epoch and one.end == "lost" for one in attempts):
+        ended = 'select "end" from attempts where tenant = ? and task = ? and epoch = ?'
+        if ("lost",) in self.world.read(ended, call.tenant, call.task, call.epoch):
             self.violations.append(f"{call.idempotency_key}: was sent under a lease that was lost")
         key = call.idempotency_key.partition(":")[2]
-        query = OperationFilter(tenant=call.tenant, task=call.task, key=key)
-        rows = self.world.look(self.world.database.list_operations(query))
-        if [(row.epoch, row.attempt) for row in rows] != [(call.epoch, call.attempt)]:
+        sql = "select epoch, attempt from operations where tenant = ? and task = ? and key = ?"
+        if self.world.read(sql, call.tenant, call.task, key) != [(call.epoch, call.attempt)]:
             self.violations.append(
                 f"{call.idempotency_key}: its intent is not that of attempt {call.attempt}"
             )
