@@ -51,14 +51,15 @@ SETTINGS = WorkerSettings(
 """Polls are for lost hints. Settler and sweeper look often, so that they meet others at their work."""
 HINTED = ("queue", "facts", "posts")
 """What workers wait for."""
-_MAX_STEPS = 300_000
+_MAX_STEPS = 60_000
 _MAX_SECONDS = 300.0
 _HEAL_AFTER_S = 25.0
 _STAYS_S = 20.0
 """For how long the world waits for what does not go on, before it is left to whoever judges."""
 
 _LOOKED_SHARE = 0.3
-"""After what share of misfortunes every checker is asked at once; a look costs a tenth of a schedule."""
+"""After what share of misfortunes, and of what those who meddle do, every checker is asked at once; a look
+costs a tenth of a schedule."""
 _WATCHED_SHARE = 0.02
 """Of how many schedules the quiet end is watched for a while."""
 
@@ -206,6 +207,7 @@ class _Schedule:
         world.service.on_departure = self._departs
         world.service.on_beginning = self._begins
         world.on_intent = self._aim
+        self.people.on_meddled = self._look_perhaps
         self._set_alarm()
         dump: dict[str, list[dict[str, Any]]] | None = None
         try:
@@ -368,8 +370,7 @@ class _Schedule:
             loop.start(node, self._drain(node), name=f"drain {node.name}")
         else:
             self.members[node].seams.step_us += int(self.fate.uniform(-3600e6, 3600e6))
-        if self.fate.random() < _LOOKED_SHARE:
-            self._look_now()
+        self._look_perhaps()
         self.misfortunes.append(f"{kind} of {node.name} after {loop.counted} handles")
         world.note(f"{node.name} {kind}")
 
@@ -449,8 +450,10 @@ class _Schedule:
                 f"{call.idempotency_key}: its intent is not that of attempt {call.attempt}"
             )
 
-    def _look_now(self) -> None:
-        """Ask every checker in the middle of it all, right after a misfortune."""
+    def _look_perhaps(self) -> None:
+        """Ask every checker in the middle of it all, right after a misfortune or what people did."""
+        if self.fate.random() >= _LOOKED_SHARE:
+            return
         dump = self.world.look(self.world.database.dump())
         log = self.world.service.log
         self._ask(check_all(dump, accepted=self.people.accepted, recorder=log, earlier=self.earlier))
