@@ -93,12 +93,13 @@ class Transaction:
 
     def named_rows(self, sql: str) -> list[dict[str, Any]]:
         """Run a query given as text; answer its rows by the names of their columns."""
-        cursor = self._connection.cursor()
-        rows = list(cursor.execute(sql))
-        if not rows:
+        cursor = self.execute(sql)
+        try:
+            names = [column[0] for column in cursor.get_description()]
+        except apsw.ExecutionCompleteError:
+            # Nothing is left to be read.
             return []
-        names = [column[0] for column in self._connection.execute(sql).get_description()]
-        return [dict(zip(names, row, strict=True)) for row in rows]
+        return [dict(zip(names, row, strict=True)) for row in cursor]
 
     # -- the clock -------------------------------------------------------------------------------------------
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from outlast.store.contract import Store
 from outlast.store.entries import Batch, CommitIntent, Flushed
-from outlast.store.rows import OperationFilter
 from outlast.submitting import DEFAULT_TENANT
+from outlast.testing.simulation.world import World
 
 __all__ = ["Intents"]
 
@@ -30,8 +30,9 @@ Told = Callable[[Store, str, CommitIntent], Awaitable[None]]
 class Intents:
     """A world's database that tells of intents. tools: whose, None for all."""
 
-    def __init__(self, store: Store, told: Told, tools: tuple[str, ...] | None = None) -> None:
-        self._store, self._told, self._tools = store, told, tools
+    def __init__(self, world: World, told: Told, tools: tuple[str, ...] | None = None) -> None:
+        self._world, self._told, self._tools = world, told, tools
+        self._store = world.database
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -39,17 +40,18 @@ class Intents:
     async def flush(self, batch: Batch, *, now: int | None = None) -> list[Flushed]:
         """Flush, and tell of what was let through."""
         calls = [
-            (write.task, entry, await self._attempts(write.task, entry.key))
+            (write.task, entry, self._attempts(write.task, entry.key))
             for write in batch.writes
             for entry in write.entries
             if isinstance(entry, CommitIntent) and (self._tools is None or entry.name in self._tools)
         ]
         verdicts = await self._store.flush(batch, now=now)
         for task, entry, before in calls:
-            if await self._attempts(task, entry.key) == before + 1:
+            if self._attempts(task, entry.key) == before + 1:
                 await self._told(self._store, task, entry)
         return verdicts
 
-    async def _attempts(self, task: str, key: str) -> int:
-        rows = await self._store.list_operations(OperationFilter(tenant=DEFAULT_TENANT, task=task, key=key))
-        return rows[0].attempt if rows else 0
+    def _attempts(self, task: str, key: str) -> int:
+        sql = "select attempt from operations where tenant = ? and task = ? and key = ?"
+        rows = self._world.read(sql, DEFAULT_TENANT, task, key)
+        return int(rows[0][0]) if rows else 0

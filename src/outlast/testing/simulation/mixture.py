@@ -31,6 +31,8 @@ CROWDED: Final = 0.09
 AIMED: Final = 0.5
 """Share of misfortunes on workers, in small schedules, that fall between an intent and its outcome: most
 awaits are of those who look whether there is anything to do."""
+FITTED: Final = 0.2
+"""Share of the small ones whose shape and misfortunes were chosen for each other."""
 WITH_ANOTHER: Final = 0.3
 """Share of the small ones that have a second misfortune."""
 WITH_MORE: Final = 0.04
@@ -67,6 +69,24 @@ MISFORTUNES: Final[tuple[dict[str, Any], ...]] = (
 """What a small schedule has one or two of; what is here more than once comes more often."""
 
 
+FITTING: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
+    ("asker", {"crashes": 1}),
+    ("asker", {"hints": 0.3}),
+    ("attentive", {"hints": 0.3}),
+    ("booker", {"crashes": 2, "tools": 0.3}),
+    ("booker", {"freezes": 2}),
+    ("booker", {"tools": 0.7}),
+    ("exclusive", {"crashes": 1}),
+    ("family", {"cancels": 1}),
+    ("family", {"freezes": 1, "store": 0.2}),
+    ("fan", {"drains": 2, "cancels": 1}),
+    ("racer", {"tools": 0.5, "cancels": 1}),
+    ("transfer", {"crashes": 2}),
+    ("undone", {"tools": 0.5}),
+)
+"""Shapes, and misfortunes that meet them where it hurts most."""
+
+
 def varied(seed: int) -> dict[str, Any]:
     """Draw the arguments of the schedule that a seed stands for, for ``run_schedule``.
 
@@ -79,6 +99,16 @@ def narrow(seed: int) -> dict[str, Any]:
     """Draw a small schedule: two workers, one or two tasks, and one or two misfortunes, each of which may
     fall at any await."""
     random = Random(f"{seed}/narrow")
+    if random.random() < FITTED:
+        shape, fitting = random.choice(FITTING)
+        # Whoever wants a business key has to meet somebody who wants it too.
+        tasks = 2 if shape == "exclusive" else 1
+        return {
+            "workers": 2,
+            "tasks": tasks,
+            "faults": Faults(aimed=AIMED, **fitting),
+            "agents": (shape,),
+        }
     tasks = 2 if random.random() < PAIRS else 1
     faults: dict[str, Any] = {"aimed": AIMED, **random.choice(MISFORTUNES)}
     if random.random() < WITH_ANOTHER:

@@ -210,6 +210,10 @@ class Site(Protocol):
         """Hint a topic to every node."""
         ...
 
+    def read(self, sql: str, *bindings: Any) -> list[tuple[Any, ...]]:
+        """Read rows of the database at this very moment."""
+        ...
+
     on_intent: Callable[[str], None]
     """Told when the database has taken the intent of a worker of that name."""
 
@@ -317,8 +321,12 @@ class NodeStore:
 
     async def _flush(self, store: Store, batch: Batch, now: int | None) -> list[Flushed]:
         """Flush, and look with other eyes than the store's own whether only current epochs wrote."""
-        refs = [TaskRef(tenant=write.tenant, task=write.task) for write in batch.writes]
-        heads = {row.task: row for row in await store.read_tasks(refs)}
+        heads = [
+            self._site.read(
+                "select epoch, state from tasks where tenant = ? and id = ?", write.tenant, write.task
+            )
+            for write in batch.writes
+        ]
         verdicts = await store.flush(batch, now=now)
         # A batch that is sent again answers as it did the first time, whatever has come since.
         first = self._site.first_answer(batch, verdicts)
@@ -327,12 +335,11 @@ class NodeStore:
             if first != verdicts and any(verdict.kind != "stale" for verdict in verdicts):
                 self._site.accuse(f"{self._name} sent batch {batch.number} again; it was answered otherwise")
             return verdicts
-        for write, verdict in zip(batch.writes, verdicts, strict=True):
-            head = heads[write.task]
-            if verdict.kind == "accepted" and (head.epoch, head.state) != (write.epoch, "running"):
+        for write, verdict, head in zip(batch.writes, verdicts, heads, strict=True):
+            if verdict.kind == "accepted" and head != [(write.epoch, "running")]:
                 self._site.accuse(
-                    f"{self._name} wrote to {write.task} under epoch {write.epoch}, which was"
-                    f" {head.state} under epoch {head.epoch}"
+                    f"{self._name} wrote to {write.task} under epoch {write.epoch};"
+                    f" its epoch and state were {head}"
                 )
         if any(isinstance(entry, CommitIntent) for write in batch.writes for entry in write.entries):
             self._site.on_intent(self._name)
@@ -345,13 +352,16 @@ class NodeStore:
         self, store: Store, settlements: Sequence[Settlement], now: int | None
     ) -> list[Settled]:
         """Settle, and look with other eyes whether nothing was settled by what was seen in another turn."""
-        turns = []
-        for one in settlements:
-            query = OperationFilter(tenant=one.tenant, task=one.task, key=one.key)
-            turns.append([row.turn for row in await store.list_operations(query)])
+        turns = [
+            self._site.read(
+                "select turn from operations where tenant = ? and task = ? and key = ?",
+                *(one.tenant, one.task, one.key),
+            )
+            for one in settlements
+        ]
         verdicts = await store.settle(settlements, now=now)
         for one, turn, verdict in zip(settlements, turns, verdicts, strict=True):
-            if verdict.kind == "settled" and one.turn is not None and turn != [one.turn]:
+            if verdict.kind == "settled" and one.turn is not None and turn != [(one.turn,)]:
                 self._site.accuse(
                     f"{self._name} settled {one.task}:{one.key} as it was in turn {one.turn}, in turn {turn}"
                 )

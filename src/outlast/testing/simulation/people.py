@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any, Literal
 
@@ -68,6 +68,8 @@ class People:
         self.retried: set[str] = set()
         self.posted: dict[str, list[Any]] = {}
         """What was sent to each task as a signal, told or not."""
+        self.on_meddled: Callable[[], None] = lambda: None
+        """Told when somebody who meddles has been told that it is done."""
         self.forked: dict[str, str] = {}
         """Which task each fork was made from."""
         self.denied: set[tuple[str, str]] = set()
@@ -250,6 +252,7 @@ class People:
                 return
             self.world.note(f"cancel was answered {reply.kind}")
             self.cancelled.add(task)
+            self.on_meddled()
             return
 
     async def _retry(self, member: Member, number: int) -> None:
@@ -266,6 +269,7 @@ class People:
                     self.retried.add(task)
                     await app.retry(task, reason="once more", by=f"person:retrier{number}", deadline=30)
                     self.world.note("tried again")
+                    self.on_meddled()
                     return
             except StoreUnavailable:
                 continue
@@ -298,6 +302,7 @@ class People:
             self.world.note(f"forked before {before}")
             self.forked[handle.id] = task
             self.took(handle.id, self.shapes[task])
+            self.on_meddled()
             return
 
     def sent(self, task: str) -> set[Any]:

@@ -155,7 +155,7 @@ class Ruling:
         self._withdrawn: set[int] = set()
         """Rules that people were told stand, and that they were told do not any more."""
         self._gate = _Gate(world)
-        world.database = Intents(world.database, self._gate.judge, TOOLS)
+        world.database = Intents(world, self._gate.judge, TOOLS)
         world.policy_answers = self._answers
 
     def _answers(self, task: str, operation: str) -> bool:

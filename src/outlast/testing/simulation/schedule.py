@@ -26,8 +26,7 @@ from outlast.core import ids, values
 from outlast.core.transitions import TASK
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.worker import Worker
-from outlast.store.records import TaskRef
-from outlast.store.rows import OperationFilter, TaskFilter
+from outlast.store.rows import TaskFilter
 from outlast.submitting import DEFAULT_TENANT
 from outlast.testing.checkers import CHECKERS, Evidence, Violation, check_all
 from outlast.testing.simulation.agents import (
@@ -52,14 +51,15 @@ SETTINGS = WorkerSettings(
 """Polls are for lost hints. Settler and sweeper look often, so that they meet others at their work."""
 HINTED = ("queue", "facts", "posts")
 """What workers wait for."""
-_MAX_STEPS = 300_000
+_MAX_STEPS = 60_000
 _MAX_SECONDS = 300.0
 _HEAL_AFTER_S = 25.0
 _STAYS_S = 20.0
 """For how long the world waits for what does not go on, before it is left to whoever judges."""
 
 _LOOKED_SHARE = 0.3
-"""After what share of misfortunes every checker is asked at once; a look costs a tenth of a schedule."""
+"""After what share of misfortunes, and of what those who meddle do, every checker is asked at once; a look
+costs a tenth of a schedule."""
 _WATCHED_SHARE = 0.02
 """Of how many schedules the quiet end is watched for a while."""
 
@@ -207,6 +207,7 @@ class _Schedule:
         world.service.on_departure = self._departs
         world.service.on_beginning = self._begins
         world.on_intent = self._aim
+        self.people.on_meddled = self._look_perhaps
         self._set_alarm()
         dump: dict[str, list[dict[str, Any]]] | None = None
         try:
@@ -369,8 +370,7 @@ class _Schedule:
             loop.start(node, self._drain(node), name=f"drain {node.name}")
         else:
             self.members[node].seams.step_us += int(self.fate.uniform(-3600e6, 3600e6))
-        if self.fate.random() < _LOOKED_SHARE:
-            self._look_now()
+        self._look_perhaps()
         self.misfortunes.append(f"{kind} of {node.name} after {loop.counted} handles")
         world.note(f"{node.name} {kind}")
 
@@ -433,27 +433,27 @@ class _Schedule:
     def _departs(self, call: ToolCall) -> None:
         """Look whether the intent of a call is on disk at the moment when the call leaves."""
         key = call.idempotency_key.partition(":")[2]
-        query = OperationFilter(tenant=call.tenant, task=call.task, key=key)
-        rows = self.world.look(self.world.database.list_operations(query))
-        if not rows or rows[0].attempt < call.attempt:
+        sql = "select attempt from operations where tenant = ? and task = ? and key = ?"
+        rows = self.world.read(sql, call.tenant, call.task, key)
+        if not rows or rows[0][0] < call.attempt:
             self.violations.append(f"{call.idempotency_key}: attempt {call.attempt} left before its intent")
 
     def _begins(self, call: ToolCall) -> None:
         """Look whether the lease and the intent of a call stand when its sender has made sure of it."""
-        ref = TaskRef(tenant=call.tenant, task=call.task)
-        attempts = self.world.look(self.world.database.read_attempts(ref))
-        if any(one.epoch == call.epoch and one.end == "lost" for one in attempts):
+        ended = 'select "end" from attempts where tenant = ? and task = ? and epoch = ?'
+        if ("lost",) in self.world.read(ended, call.tenant, call.task, call.epoch):
             self.violations.append(f"{call.idempotency_key}: was sent under a lease that was lost")
         key = call.idempotency_key.partition(":")[2]
-        query = OperationFilter(tenant=call.tenant, task=call.task, key=key)
-        rows = self.world.look(self.world.database.list_operations(query))
-        if [(row.epoch, row.attempt) for row in rows] != [(call.epoch, call.attempt)]:
+        sql = "select epoch, attempt from operations where tenant = ? and task = ? and key = ?"
+        if self.world.read(sql, call.tenant, call.task, key) != [(call.epoch, call.attempt)]:
             self.violations.append(
                 f"{call.idempotency_key}: its intent is not that of attempt {call.attempt}"
             )
 
-    def _look_now(self) -> None:
-        """Ask every checker in the middle of it all, right after a misfortune."""
+    def _look_perhaps(self) -> None:
+        """Ask every checker in the middle of it all, right after a misfortune or what people did."""
+        if self.fate.random() >= _LOOKED_SHARE:
+            return
         dump = self.world.look(self.world.database.dump())
         log = self.world.service.log
         self._ask(check_all(dump, accepted=self.people.accepted, recorder=log, earlier=self.earlier))

@@ -45,7 +45,7 @@ class Switching:
         self._healed = asyncio.Event()
         self._throwing: list[asyncio.Task[Any]] = []
         self._keeping: list[asyncio.Task[Any]] = []
-        world.database = Intents(world.database, self._look)
+        world.database = Intents(world, self._look)
 
     async def _look(self, store: Store, task: str, entry: CommitIntent) -> None:
         """Look whether a switch stands for an intent that was let through."""

@@ -168,10 +168,15 @@ class World:
         """Carry out a verb of the database at this very moment, for whoever judges: no await, no trace."""
         return self.database_context.run(carry_out, view)
 
+    def read(self, sql: str, *bindings: Any) -> list[tuple[Any, ...]]:
+        """Read rows at this very moment, past the store: with other eyes than its own, and at no cost."""
+        found: list[tuple[Any, ...]] = self._rows.execute(sql, bindings).fetchall()
+        return found
+
     def there_is(self, rows: str) -> bool:
         """Say whether there are rows at this very moment: what people would see who ask all the time, whom it
         spares asking in vain. rows: what follows ``from`` in SQL."""
-        return bool(self._rows.execute(f"select 1 from {rows} limit 1").fetchall())
+        return bool(self.read(f"select 1 from {rows} limit 1"))
 
     def expect(self, seconds: float) -> None:
         """Note that something is under way, and arrives in so many virtual seconds."""
