@@ -14,13 +14,14 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import typer
+from typer.core import TyperGroup
 
 from outlast.core.masking import mask_passwords
-from outlast.errors import OutlastError
+from outlast.errors import InvalidRequest, OutlastError
 
 OK: Final = 0
 FAILED: Final = 1
@@ -120,6 +121,26 @@ def say_error(code: str, message: str, *, as_json: bool) -> None:
     else:
         text = f"outlast: {text}"
     typer.echo(text, err=True)
+
+
+class Commands(TyperGroup):
+    """All commands; what their parser refuses is said as any other error is, on one line or as JSON."""
+
+    def main(self, args: Sequence[str] | None = None, *more: Any, **options: Any) -> Any:
+        """Parse and run; ends the process with the exit code."""
+        given = sys.argv[1:] if args is None else [*args]
+        try:
+            code = super().main(args, *more, **{**options, "standalone_mode": False})
+        except typer.TyperException as error:
+            context = getattr(error, "ctx", None)
+            # Without a message it has shown a group's help, for a command that is missing.
+            if said := error.format_message().strip():
+                where = "" if context is None else f" ({context.command_path} -h shows what there is)"
+                say_error(InvalidRequest.code, said + where, as_json="--json" in given)
+            code = USAGE
+        except typer.Abort:
+            code = INTERRUPTED
+        sys.exit(code or OK)
 
 
 def command(function: Callable[..., Any]) -> Callable[..., None]:

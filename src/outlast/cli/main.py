@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import typer
 
 import outlast
-from outlast.cli.failing import EXIT_HELP
+from outlast.cli.failing import EXIT_HELP, Commands
 
 _COMMANDS: Final = ("dev", "demo", "serve", "worker", "gateway", "migrate", "check")
 """Each in the module of its name."""
@@ -49,6 +49,7 @@ def command_line(arguments: Sequence[str] = ()) -> typer.Typer:
     """
     app = typer.Typer(
         name="outlast",
+        cls=Commands,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
