@@ -21,8 +21,8 @@ class Operation:
 
     kind: ``tool``, or ``compensation`` for one that undoes another; those are never given up as failed, but
     left to a person. idempotency_key: what is sent, and asked with; a fork goes on with the key that was sent
-    before. issued: such a call, not yet taken over. usage: what its attempts have spent so far. settled_by: who
-    settled it last. repeat: a person wants it made although another call may have done it.
+    before. issued: such a call, not yet taken over. usage: what its attempts have spent so far.
+    settled_by: who settled it last. repeat: a person wants it made although another call may have done it.
     earlier_open: an earlier attempt ended as unknown and nothing has said since whether it acted.
     sender_gone: whoever made that attempt cannot send any more. may_run_on: the last body was cut short in a
     send by its own means, which a thread may go on with. resend: why an unknown may be sent again; put
