@@ -14,7 +14,7 @@ async def test_verbs_that_meet_come_to_what_some_order_comes_to(on_stage: Stage,
     props = await furnished(on_stage, setting)
     for cast in SHORT[setting]:
         explorer = Explorer(on_stage, props.scene.now, setting, [ACTS[name](props) for name in cast])
-        found = await explorer.explore(switches=1)
+        found = await explorer.explore()
         assert found is None, str(found)
 
 

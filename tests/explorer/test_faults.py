@@ -21,7 +21,7 @@ async def test_deliberate_faults_are_found(on_stage: Stage, setting: str) -> Non
             continue
         async with on_stage.broken(fault.edits):
             cast = [ACTS[part](props) for part in fault.cast]
-            found = await Explorer(on_stage, props.scene.now, setting, cast).explore(switches=1)
+            found = await Explorer(on_stage, props.scene.now, setting, cast).explore()
             if found is None:
                 missed.append(name)
     assert missed == []
