@@ -13,6 +13,19 @@ from dataclasses import dataclass
 
 from tests.explorer.stops import behind, conditions, told
 
+Counts = dict[str, tuple[int, int]]
+"""How often rows of each table were looked for, and how many were met."""
+
+
+def counted(text: str) -> Counts:
+    """Answer what a server has counted of tables and of their indexes, each as ``table:looks:rows``."""
+    made: Counts = {}
+    for one in text.split(",") if text != "-" else ():
+        name, looks, rows = one.split(":")
+        before = made.get(name, (0, 0))
+        made[name] = before[0] + int(looks), before[1] + int(rows)
+    return made
+
 
 @dataclass(frozen=True)
 class Footprint:
@@ -37,18 +50,14 @@ class Footprint:
             yields=self.yields | other.yields,
         )
 
-    def found(self, before: Mapping[str, str], after: Mapping[str, str]) -> Footprint:
+    def found(self, before: Counts, after: Counts) -> Footprint:
         """Leave out tables in which nothing was looked for, and writes where no row was met.
 
-        before, after: looks and rows of each table, as the server counts them. An insert that gives way has
-        met none, and may have waited.
+        before, after: what the server had counted when this began, and when it had ended. An insert that
+        gives way has met none, and may have waited.
         """
         looked = {name for name, counts in after.items() if before.get(name) != counts}
-        met = {
-            name
-            for name in looked
-            if before.get(name, ":0").partition(":")[2] != after[name].partition(":")[2]
-        }
+        met = {name for name in looked if before.get(name, (0, 0))[1] != after[name][1]}
         return Footprint(
             reads=self.reads & (looked | {"clock"}),
             writes=frozenset(
@@ -60,10 +69,9 @@ class Footprint:
         )
 
 
-def met_rows(before: Mapping[str, str], after: Mapping[str, str], table: str = "tasks") -> int:
+def met_rows(before: Counts, after: Counts, table: str) -> int:
     """Answer how many rows of a table were met."""
-    counts = [int(one.get(table, "0:0").partition(":")[2]) for one in (before, after)]
-    return counts[1] - counts[0]
+    return after.get(table, (0, 0))[1] - before.get(table, (0, 0))[1]
 
 
 CLOCK = Footprint(reads=frozenset({"clock"}))

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.explorer.footprints import CLOCK, met_rows
+from tests.explorer.footprints import CLOCK, Counts, met_rows
 from tests.explorer.outcomes import Outcome, comparable, plain
 from tests.explorer.reducing import Event
 from tests.explorer.stage import Stage
@@ -50,9 +50,8 @@ class Act:
     merge: Callable[[list[Any]], Any] = lambda answers: answers[-1]
 
 
-Since = tuple[str, dict[str, str]]
-"""What a player that halts has said: its transaction, and how often it has looked for rows in each table, and
-how many it has met."""
+Since = tuple[str, Counts]
+"""What a player that halts has said: its transaction, and what the server had counted for it."""
 
 
 @dataclass
@@ -306,7 +305,7 @@ class Company:
             taken = await self._taken(run)
             if HEADS in touched.writes:
                 writes = self._mask(touched.writes - {HEADS}, of) | self._heads(taken, of)
-                skipped = HEADS in touched.skips and met_rows(since[1], player.counts) > len(taken)
+                skipped = HEADS in touched.skips and met_rows(since[1], player.counts, HEADS) > len(taken)
                 # Of whoever went on together with others it is not known who took what.
                 if skipped or by != of:
                     writes |= self._heads(run.heads, of)

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
-from tests.explorer.footprints import Footprints
+from tests.explorer.footprints import Counts, Footprints, counted
 from tests.explorer.stops import with_stops
 
 from outlast.store import statements
@@ -60,14 +60,14 @@ begin
     v_gate := 77000 + v_me::integer;
     raise notice 'explorer % % % % %', v_me, v_turn, extract(epoch from transaction_timestamp()), (
         select coalesce(string_agg(r.name || ':' || r.scans || ':' || r.rows, ','), '-')
-          from (select r.name, sum(pg_stat_get_xact_numscans(r.oid)) as scans,
-                       sum(case when r.is_index then 0 else pg_stat_get_xact_tuples_returned(r.oid) end
-                           + pg_stat_get_xact_tuples_fetched(r.oid)
-                           + pg_stat_get_xact_tuples_inserted(r.oid) + pg_stat_get_xact_tuples_updated(r.oid)
-                           + pg_stat_get_xact_tuples_deleted(r.oid)) as rows
-                  from explorer.relations r
-                 group by r.name) r
-         where r.scans + r.rows > 0), p_place;
+          from (select r.name, pg_stat_get_xact_numscans(r.oid) as scans,
+                       pg_stat_get_xact_tuples_fetched(r.oid)
+                       + case when r.is_index then 0 else
+                             pg_stat_get_xact_tuples_returned(r.oid) + pg_stat_get_xact_tuples_inserted(r.oid)
+                             + pg_stat_get_xact_tuples_updated(r.oid) + pg_stat_get_xact_tuples_deleted(r.oid)
+                         end as rows
+                  from explorer.relations r) r
+         where r.scans > 0 or r.rows > 0), p_place;
     perform pg_advisory_lock(v_gate, v_turn);
     perform pg_advisory_unlock(v_gate, v_turn);
     return null;
@@ -105,7 +105,7 @@ class Player:
         self.turn = 0
         self.place: str | None = None
         self.transaction = ""
-        self.counts: dict[str, str] = {}
+        self.counts: Counts = {}
         self.told: Callable[[], None] = lambda: None
 
     def forget(self, lanes: Mapping[Any, int]) -> None:
@@ -120,7 +120,7 @@ class Player:
         if message.message.startswith("explorer "):
             _, _, turn, self.transaction, counts, self.place = message.message.split(" ", 5)
             self.turn = int(turn)
-            self.counts = dict(one.split(":", 1) for one in counts.split(",")) if counts != "-" else {}
+            self.counts = counted(counts)
             self.told()
 
     @property
