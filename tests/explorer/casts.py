@@ -1,11 +1,11 @@
-"""Which verbs meet: chosen casts for every run of the tests, and all pairs for the long form."""
+"""Which verbs meet: chosen casts for every run of the tests; all pairs, and trios, for the long form."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable
 
-from tests.explorer.acts import ACTS
+from tests.explorer.acts import ACTS, ENTRIES
 from tests.explorer.scenes import SETTINGS
 
 Cast = tuple[str, ...]
@@ -50,6 +50,9 @@ SHORT: dict[str, tuple[Cast, ...]] = {
         ("put_schedule", "set_schedule"),
         ("due_schedules", "due_schedules"),
         ("decide_approve", "flush_events", "a_minute_passes"),
+        ("flush_events", "post"),
+        ("decide_next", "flush_ask", "post"),
+        ("post_up", "post_down", "post_around"),
     ),
     "lost": (
         ("sweep", "renew"),
@@ -72,7 +75,9 @@ SHORT: dict[str, tuple[Cast, ...]] = {
     "failed": (("retry", "retry"), ("retry", "fork"), ("retry", "claim_open")),
     "succeeded": (("accept", "accept"),),
 }
-"""The casts of every run of the tests, by setting; each is explored up to one switch."""
+"""The casts of every run of the tests, by setting; each is explored in every order of its steps."""
+SHORT_MOST = 60
+"""How many runs of a cast there are in every run of the tests at most; the long form plays all."""
 
 
 PARTED = {
@@ -80,17 +85,59 @@ PARTED = {
     frozenset(("sweep", "post_family")): "a sweep that skips one head of a family takes the others",
     frozenset(("sweep", "admit")): "a session ends before its leases do, and a passage tells of both",
 }
-"""Pairs that are not played, and why: a sweep does its work head by head, and what is held is left for the
-next one, so that who meets it with several heads, or reads beside its own, may see a part of it."""
+"""Pairs of which one may see a part of the other, and why: a sweep does its work head by head, and what is
+held is left for the next one, so that who meets it with several heads, or reads beside its own, may see a
+part of it. They are judged by the checkers alone, since no order of the verbs comes to that."""
+
+
+def parted(cast: Cast) -> bool:
+    """Answer whether one of a cast may see a part of another."""
+    return any(frozenset(pair) in PARTED for pair in itertools.combinations(cast, 2))
+
+
+BY_THREE = {
+    "a_minute_passes": "alone with a verb it shows only whether that reads the clock more than once",
+    "post_up": "post_family is two of these and more",
+    "post_down": "post_family is two of these and more",
+    "post_around": "post_family is two of these and more",
+}
+"""Parts that are not played by pairs, and why."""
 
 
 def pairs(settings: Iterable[str] = SETTINGS) -> Iterable[tuple[str, Cast]]:
-    """Answer every pair of parts in every setting, twins included.
-
-    Not time: alone with a verb it shows only whether that reads the clock more than once, as a sweep does.
-    """
-    parts = [name for name in sorted(ACTS) if name != "a_minute_passes"]
+    """Answer every pair of parts in every setting, twins included."""
+    parts = [name for name in sorted(ACTS) if name not in BY_THREE]
     for setting in settings:
         for cast in itertools.combinations_with_replacement(parts, 2):
-            if frozenset(cast) not in PARTED:
-                yield setting, cast
+            yield setting, cast
+
+
+MEET = (
+    "cancel",
+    "claim",
+    "decide_approve",
+    "deliver",
+    "flush_parent_intent",
+    "flush_parent_success",
+    "fork",
+    "post",
+    "retry",
+    "settle_happened",
+    "submit",
+    "submit_child",
+    "submit_same_key",
+    "sweep",
+)
+"""Whom a worker's entry meets two of at once, and who meet each other by three."""
+
+
+def trios(settings: Iterable[str] = SETTINGS) -> Iterable[tuple[str, Cast]]:
+    """Answer trios of the verbs that matter most in every setting: each kind of entry with two of the others,
+    and three of those."""
+    entries = sorted(name for name in ENTRIES if not name.startswith("flush_parent_"))
+    for setting in settings:
+        for entry in entries:
+            for others in itertools.combinations_with_replacement(MEET, 2):
+                yield setting, (entry, *others)
+        for cast in itertools.combinations_with_replacement(MEET, 3):
+            yield setting, cast

@@ -6,6 +6,7 @@ only if it finds what was put there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,12 +16,17 @@ from tests.explorer.stage import Edit
 
 @dataclass(frozen=True)
 class Fault:
-    """A deliberate fault. says: what it does. edits: by function. setting, cast: where it is looked for."""
+    """A deliberate fault.
+
+    says: what it does. edits: by function. setting, cast: where it is looked for. hidden: up to how many
+    switches no run finds it.
+    """
 
     says: str
     edits: Mapping[str, Edit]
     setting: str
     cast: Cast
+    hidden: int = -1
 
 
 def instead(old: str, new: str = "") -> Edit:
@@ -262,3 +268,48 @@ FAULTS: dict[str, Fault] = {
     ),
 }
 """Every deliberate fault by its name."""
+
+DEEP: dict[str, Fault] = {
+    "free_again_is_gone": Fault(
+        "a head that is held when a batch comes, and is free when the batch looks why, is taken for lost",
+        {
+            "flush": instead(
+                "and l.head is null) held on true;",
+                "and l.head is null"
+                "   and not exists (select from (select u.id from outlast.tasks u"
+                "                                 where u.tenant = h.tenant and u.id = h.task"
+                "                                   for no key update of u skip locked) u)) held on true;",
+            )
+        },
+        "running",
+        ("flush_events", "post"),
+        hidden=1,
+    ),
+    "decided_while_it_is_asked": Fault(
+        "a question that was asked while a decision looked for its head is decided without that head's lock",
+        {
+            "decide": lambda source: re.sub(
+                r"and exists \(select from unnest\(v_tenants, v_tasks\).*?h\.task = a\.task\)",
+                "",
+                source,
+                flags=re.DOTALL,
+            )
+        },
+        "running",
+        ("decide_next", "flush_ask", "post"),
+        hidden=1,
+    ),
+    "heads_in_a_circle": Fault(
+        "whoever locks heads does so in the order in which they were given",
+        {
+            "lock_heads": lambda source: source.replace(
+                'select distinct s.tenant collate "C" as tenant, s.task collate "C" as task',
+                "select s.tenant, s.task",
+            ).replace("order by 1, 2", "")
+        },
+        "running",
+        ("post_up", "post_down", "post_around"),
+        hidden=0,
+    ),
+}
+"""Faults that it takes two switches to find, or three players."""

@@ -60,6 +60,10 @@ SKIPS: dict[str, Any] = {"loose": True, "again": always, "merge": union}
 """How verbs are played that leave alone what others hold, as if they came after those: they come again."""
 
 
+WRITERS = frozenset({"writers", "lock hashtextextended(p_writer, 1)"})
+"""What a writer of batches has for itself."""
+
+
 def writes(
     name: str, kind: type, *, parent: bool = False, loose: bool = False
 ) -> Callable[[Callable[[Props], Entry]], None]:
@@ -82,6 +86,7 @@ def writes(
                 verb="flush",
                 play=play,
                 loose=loose,
+                own=WRITERS,
                 again=lambda verdicts: verdicts[0].kind == "deferred",
             )
 

@@ -34,6 +34,21 @@ def _post_family(props: Props) -> Any:
     return [props.scene.signal(one, "go") for one in (props.parent, props.claimed, props.kid)]
 
 
+@acts("post", "post_up")
+def _post_up(props: Props) -> Any:
+    return [props.scene.signal(one, "go") for one in (props.parent, props.claimed)]
+
+
+@acts("post", "post_down")
+def _post_down(props: Props) -> Any:
+    return [props.scene.signal(one, "go") for one in (props.claimed, props.kid)]
+
+
+@acts("post", "post_around")
+def _post_around(props: Props) -> Any:
+    return [props.scene.signal(one, "go") for one in (props.kid, props.parent)]
+
+
 @acts("cancel")
 def _cancel(props: Props) -> Any:
     return [Cancel(**props.of, by="person:eve", reason="enough")]
@@ -87,6 +102,13 @@ def _approve(props: Props) -> Any:
 @acts("decide", "decide_reject")
 def _reject(props: Props) -> Any:
     return [props.scene.decision(props.asked, "reject")]
+
+
+# What flush_ask asks: before that there is nothing to decide, also for whoever has looked before.
+@acts("decide", "decide_next", loose=True)
+def _next(props: Props) -> Any:
+    asked = replace(props.asked, id=f"{props.claimed.task}:asked~2", fingerprint="fingerprint-2")
+    return [props.scene.decision(asked, "approve")]
 
 
 @acts("put_rule")

@@ -11,11 +11,11 @@ import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import asyncpg
-from tests.explorer.stops import behind, told, with_stops
+from tests.explorer.footprints import Counts, Footprints, counted
+from tests.explorer.stops import with_stops
 
 from outlast.store import statements
 from outlast.store.postgres import PostgresStore, connections
@@ -39,6 +39,12 @@ create sequence explorer.curtain;
 create sequence explorer.turn_1;
 create sequence explorer.turn_2;
 create sequence explorer.turn_3;
+create table explorer.relations as
+select c.oid, coalesce(t.relname, c.relname) as name, c.relkind = 'i' as is_index
+  from pg_class c
+  left join pg_index i on i.indexrelid = c.oid
+  left join pg_class t on t.oid = i.indrelid
+ where c.relnamespace = 'outlast'::regnamespace and c.relkind in ('r', 'i');
 
 -- Halt a player until the stage lets it go on. Sequences, since what a transaction writes is its own.
 create function explorer.stop(p_place text) returns text language plpgsql volatile set lock_timeout = 0 as $$
@@ -52,7 +58,16 @@ begin
     end if;
     v_turn := nextval(('explorer.turn_' || v_me)::regclass);
     v_gate := 77000 + v_me::integer;
-    raise notice 'explorer % % %', v_me, v_turn, p_place;
+    raise notice 'explorer % % % % %', v_me, v_turn, extract(epoch from transaction_timestamp()), (
+        select coalesce(string_agg(r.name || ':' || r.scans || ':' || r.rows, ','), '-')
+          from (select r.name, pg_stat_get_xact_numscans(r.oid) as scans,
+                       pg_stat_get_xact_tuples_fetched(r.oid)
+                       + case when r.is_index then 0 else
+                             pg_stat_get_xact_tuples_returned(r.oid) + pg_stat_get_xact_tuples_inserted(r.oid)
+                             + pg_stat_get_xact_tuples_updated(r.oid) + pg_stat_get_xact_tuples_deleted(r.oid)
+                         end as rows
+                  from explorer.relations r) r
+         where r.scans > 0 or r.rows > 0), p_place;
     perform pg_advisory_lock(v_gate, v_turn);
     perform pg_advisory_unlock(v_gate, v_turn);
     return null;
@@ -69,24 +84,6 @@ select l.pid
  where not l.granted and l.pid = any($1::integer[]) and not (l.locktype = 'advisory' and l.objsubid = 2)
 """
 
-
-@dataclass(frozen=True)
-class Footprint:
-    """What statements touch: names of tables, ``lock`` for advisory locks. writes: also what they lock."""
-
-    reads: frozenset[str] = frozenset()
-    writes: frozenset[str] = frozenset()
-
-    def __or__(self, other: Footprint) -> Footprint:
-        return Footprint(reads=self.reads | other.reads, writes=self.writes | other.writes)
-
-    def meets(self, other: Footprint) -> bool:
-        """Answer whether their order can matter."""
-        return bool(self.writes & other.writes or self.writes & other.reads or self.reads & other.writes)
-
-
-CLOCK = Footprint(reads=frozenset({"clock"}))
-"""Of whoever reads the clock."""
 
 _UNGUARDED = "set session_replication_role = replica"
 """Rows are taken away and put back past the triggers."""
@@ -107,6 +104,8 @@ class Player:
         self.connections: list[Any] = []
         self.turn = 0
         self.place: str | None = None
+        self.transaction = ""
+        self.counts: Counts = {}
         self.told: Callable[[], None] = lambda: None
 
     def forget(self, lanes: Mapping[Any, int]) -> None:
@@ -119,8 +118,9 @@ class Player:
     def heard(self, _connection: Any, message: Any) -> None:
         """Hear where it halts."""
         if message.message.startswith("explorer "):
-            _, _, turn, place = message.message.split(" ", 3)
-            self.turn, self.place = int(turn), place
+            _, _, turn, self.transaction, counts, self.place = message.message.split(" ", 5)
+            self.turn = int(turn)
+            self.counts = counted(counts)
             self.told()
 
     @property
@@ -140,11 +140,12 @@ class Stage:
         self.full: set[str] = set()
         self.sources: dict[str, str] = {}
         self.calls: dict[str, str] = {}
+        self.kept_heads: dict[str, str] = {}
         self._sequences: dict[str, int] = {}
         self._lanes: dict[Any, int] = {}
-        self._footprints: dict[str, Footprint] = {}
         self._functions: dict[str, Any] = {}
         self._plain: dict[str, str] = {}
+        self.footprints = Footprints()
         self._named: list[str] = []
 
     # -- the functions ---------------------------------------------------------------------------------
@@ -168,6 +169,7 @@ class Stage:
             if row["language"] == "sql" and name not in _HARMLESS
         }
         self._named = await self._tables()
+        self.footprints = Footprints(self._named, self._plain, self.sources)
         for name in self._functions:
             await self._make(name, lambda source: source)
 
@@ -190,41 +192,12 @@ class Stage:
         try:
             for name, edit in edits.items():
                 await self._make(name, edit)
-            self._footprints.clear()
+            self.footprints.forget()
             yield
         finally:
             for name in edits:
                 await self._make(name, lambda source: source)
-            self._footprints.clear()
-
-    def footprint(self, text: str) -> Footprint:
-        """Answer what a statement touches, with the functions that it calls and that have no stops."""
-        reads: set[str] = set()
-        writes = set(re.findall(r"(?:insert into|update|delete from)\s+outlast\.(\w+)", text))
-        if "pg_advisory_" in text or "pg_try_advisory_" in text:
-            writes.add("lock")
-        made = Footprint()
-        for name in re.findall(r"\boutlast\.(\w+)", text):
-            if name in self._plain:
-                made |= self.footprint(self._plain[name])
-            elif name in self._named:
-                reads.add(name)
-        if re.search(r"\bfor (?:no key update|update|share|key share)\b", text):
-            writes |= reads
-        return made | Footprint(reads=frozenset(reads), writes=frozenset(writes))
-
-    def footprint_at(self, place: str | None) -> Footprint:
-        """Answer what is touched from a stop to the next."""
-        name, _, number = (place or "").partition(" ")
-        if name not in self.sources:
-            # From the beginning of a verb to its first stop nothing but the clock is touched.
-            return CLOCK
-        if place not in self._footprints:
-            made = self.footprint(told(self.sources[name], int(number)))
-            if "outlast.clock_us" in behind(self.sources[name], int(number)):
-                made |= CLOCK
-            self._footprints[str(place)] = made
-        return self._footprints[str(place)]
+            self.footprints.forget()
 
     # -- the rows --------------------------------------------------------------------------------------
 
@@ -248,6 +221,8 @@ class Stage:
                 f"drop table if exists kept.{table}; create table kept.{table} as table outlast.{table}"
             )
         self.full = {table for table in self.tables if (await self._holds(f"kept.{table}"))}
+        rows = await self.connection.fetch("select id from kept.tasks")
+        self.kept_heads = {row["id"]: "0" for row in rows}
         self._sequences = {row["name"]: row["value"] for row in await self.connection.fetch(_SEQUENCES)}
 
     async def _tables(self) -> list[str]:
@@ -298,6 +273,11 @@ class Stage:
             f"'{table}', (select coalesce(json_agg(t), '[]') from outlast.{table} t)" for table in self.tables
         )
         return dict(json.loads(await self.connection.fetchval(f"select json_build_object({parts})")))
+
+    async def heads(self) -> dict[str, str]:
+        """Answer who has locked each head last."""
+        rows = await self.connection.fetch("select id, xmax::text as lock from outlast.tasks")
+        return {row["id"]: row["lock"] for row in rows}
 
     # -- halting ---------------------------------------------------------------------------------------
 

@@ -8,9 +8,11 @@ assignment, which leaves ``found`` alone.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 
 _TOKEN = re.compile(
     r"--[^\n]*|'(?:[^']|'')*'|\"[^\"]*\"|[A-Za-z_#][A-Za-z0-9_$]*|\d[\w.]*|:=|\s+|.", re.DOTALL
@@ -82,6 +84,17 @@ def statements(source: str) -> Iterator[Statement]:
             at = end
 
 
+@cache
+def conditions(source: str) -> tuple[str, ...]:
+    """Answer the conditions of a function that it cannot be halted before: those of ``elsif``."""
+    tokens = list(_tokens(source))
+    return tuple(
+        source[token.start : tokens[_behind(tokens, at, "then") - 1].start]
+        for at, token in enumerate(tokens)
+        if token.word == "elsif"
+    )
+
+
 def _behind(tokens: list[_Token], at: int, end: str) -> int:
     """Answer the place behind the first of these words that belongs to the statement itself."""
     depth, cases = tokens[at].depth, 0
@@ -98,6 +111,7 @@ def _behind(tokens: list[_Token], at: int, end: str) -> int:
     raise ValueError(f"no {end} behind {tokens[at].text} at {tokens[at].start}")
 
 
+@cache
 def with_stops(name: str, source: str, touches: re.Pattern[str], *, last: bool) -> str:
     """Put a stop before every statement of a function's body that touches what others can see.
 
@@ -138,6 +152,7 @@ def _bare(text: str) -> str:
     return re.sub(r"--[^\n]*|'(?:[^']|'')*'", " ", text)
 
 
+_STOP_AT = re.compile(r"halted_at := explorer\.stop\('(\w+ \d+)'\)")
 _STOP = re.compile(r"halted_at := explorer\.stop\('[^']*'\); ")
 
 
@@ -146,7 +161,16 @@ def behind(source: str, place: int) -> str:
     return re.sub(r"--[^\n]*", "", _STOP.split(source)[place])
 
 
-def told(source: str, place: int) -> str:
-    """Answer the statement that a stop stands before, in one line: the place counts from 1."""
-    text = re.sub(r"--[^\n]*", "", "".join(_STOP.split(source)[place:]))
-    return " ".join(text.partition(";")[0].split())
+@cache
+def told(source: str) -> tuple[str, ...]:
+    """Answer the statement that each stop stands before, in one line; of what has statements inside its
+    head."""
+    found = [source[one.start : one.end] for one in statements(source)]
+    behind_stop = {
+        _STOP_AT.findall(text)[0]: following
+        for text, following in itertools.zip_longest(found, found[1:], fillvalue="end")
+        if _STOP_AT.match(text)
+    }
+    return tuple(
+        " ".join(re.sub(r"--[^\n]*", "", behind_stop[number]).split()) for number in _STOP_AT.findall(source)
+    )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+
 import pytest
 from tests.explorer.acts import ACTS
 from tests.explorer.exploring import Explorer, furnished
-from tests.explorer.faults import FAULTS
+from tests.explorer.faults import DEEP, FAULTS
+from tests.explorer.playing import Act
 from tests.explorer.scenes import SETTINGS
 from tests.explorer.stage import Stage
 
@@ -21,7 +25,26 @@ async def test_deliberate_faults_are_found(on_stage: Stage, setting: str) -> Non
             continue
         async with on_stage.broken(fault.edits):
             cast = [ACTS[part](props) for part in fault.cast]
-            found = await Explorer(on_stage, props.scene.now, setting, cast).explore(switches=1)
+            found = await Explorer(on_stage, props.scene.now, setting, cast).explore()
             if found is None:
                 missed.append(name)
     assert missed == []
+
+
+@pytest.mark.parametrize("name", DEEP)
+async def test_faults_that_lie_deeper_are_found_by_depth_alone(on_stage: Stage, name: str) -> None:
+    fault = DEEP[name]
+    props = await furnished(on_stage, fault.setting)
+    acts = [ACTS[part](props) for part in fault.cast]
+
+    def explorer(*some: Act) -> Explorer:
+        return Explorer(on_stage, props.scene.now, fault.setting, some)
+
+    # All runs of three with one switch take seconds: they are played where everything is.
+    three = len(acts) == 3
+    async with on_stage.broken(fault.edits):
+        assert await explorer(*acts).explore() is not None
+        if not three or os.environ.get("OUTLAST_TEST_ALL"):
+            assert await explorer(*acts).plainly(fault.hidden) is None
+        for two in itertools.combinations(acts, 2) if three else ():
+            assert await explorer(*two).explore() is None

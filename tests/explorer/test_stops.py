@@ -53,7 +53,7 @@ def test_stops_stand_before_what_others_can_see_and_before_the_end() -> None:
         ("it 6", "end"),
     ]
     assert re.sub(r"halted_at (?::= explorer\.stop\('it \d+'\)|text); ?", "", made).split() == BODY.split()
-    assert told(made, 3) == "update outlast.tasks t set state = 'x'"
+    assert told(made)[2] == "update outlast.tasks t set state = 'x'"
     assert "v_now := clock();" in behind(made, 1)
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.explorer.exploring import Act
-from tests.explorer.parts import ACTS, SKIPS, VERBS, acts, always, writes
+from tests.explorer.parts import ACTS, SKIPS, VERBS, WRITERS, acts, always, writes
 from tests.explorer.scenes import KEY, Props
 
 from outlast.core import ids
@@ -191,7 +191,14 @@ def _turn_and_look(props: Props) -> Act:
         [verdict] = await store.flush(Batch(writer=f"wr_{name}", number=times, writes=(one,)))
         return verdict, verdict.kind == "accepted" and await store.read_evidence(of.tenant, of.task, "call")
 
-    return Act(name=name, verb="flush", play=play, again=lambda said: said[0].kind == "deferred")
+    return Act(
+        name=name,
+        verb="flush",
+        play=play,
+        views=("read_evidence",),
+        own=WRITERS,
+        again=lambda said: said[0].kind == "deferred",
+    )
 
 
 ACTS["flush_turn_and_look"], VERBS["flush_turn_and_look"] = _turn_and_look, "flush"
