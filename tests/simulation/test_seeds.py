@@ -30,6 +30,7 @@ from outlast.testing.simulation import Faults, crowded, narrow, run_schedule
         1345,  # the same as 753, by way of a fork
         1444,  # the judge took for a fork's what its source made when it was denied to the fork
         2544,  # of two unknowns that an undo waited for the second was settled first, and never heard of
+        3495,  # a step was tried again with its task, which the judge took for a record that changed
         8695,  # a person said of an undo that had no time left that it did not happen: it had no deadline
         8091,  # the operator wanted sent again, for ever, what a rule denied by then
         70282,  # all workers waited for answers that would not come, and the keeper of schedules did not

@@ -71,8 +71,9 @@ def results_never_change(seen: Evidence) -> Iterator[str]:
         if row["attempt"] < was["attempt"] or row["turn"] < was["turn"]:
             yield f"{where(was)}: its attempt or turn fell"
         same = all(row[column] == was[column] for column in ("state", "result", "error"))
-        # A failed one may be opened again; evidence may put either back to unknown.
-        reopened = was["state"] == "failed" and (row["state"] == "planned" or row["attempt"] > was["attempt"])
+        # A failed one may be opened again, and end otherwise in an attempt of its task that began after that;
+        # evidence may put either back to unknown.
+        reopened = was["state"] == "failed" and (row["state"] == "planned" or row["epoch"] > was["epoch"])
         if (
             was["state"] in ("succeeded", "failed")
             and not same
