@@ -202,6 +202,10 @@ class Site(Protocol):
         """Note that something is under way, and arrives in so many virtual seconds."""
         ...
 
+    def keep(self, seconds: float) -> None:
+        """Note that a worker waits for so many virtual seconds, and is not to be stopped before."""
+        ...
+
     def note(self, line: str) -> None:
         """Write a line into the schedule's trace."""
         ...
@@ -264,6 +268,9 @@ class NodeStore:
             raise
         site.note(f"{self._name} {verb}" if fault == "none" else f"{self._name} {verb} {fault}")
         if fault == "silent":
+            if verb.startswith("flush"):
+                # What it was to write may have to be written down another way.
+                site.keep(_SILENCE_S)
             await asyncio.sleep(_SILENCE_S)
         else:
             await _hop(site)

@@ -326,6 +326,7 @@ class _Schedule:
         self.world.note(f"{name} started")
 
     async def _stop(self) -> None:
+        await asyncio.sleep(max(0.0, self.world.kept_until - self.world.loop.time()))
         for member, worker, _ in self.serving.values():
             member.node.context.copy().run(worker.stop)
         for name, (_, _, task) in list(self.serving.items()):

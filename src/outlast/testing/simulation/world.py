@@ -62,6 +62,7 @@ class World:
         self.late = 0
         """How many verbs, of which nobody waits for an answer, the database has still to come to."""
         self.arrived_at = 0.0
+        self.kept_until = 0.0
         """The virtual second by which everything will have arrived that is under way."""
         self.moves: set[tuple[str, str, str]] = set()
         """Moves of the transition tables that the dump of the end does not show."""
@@ -181,6 +182,10 @@ class World:
     def expect(self, seconds: float) -> None:
         """Note that something is under way, and arrives in so many virtual seconds."""
         self.arrived_at = max(self.arrived_at, self.loop.time() + seconds)
+
+    def keep(self, seconds: float) -> None:
+        """Note that a worker waits for so many virtual seconds, and is not to be stopped before."""
+        self.kept_until = max(self.kept_until, self.loop.time() + seconds)
 
     # -- the end --------------------------------------------------------------------------------------------
 
