@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import time
 from collections.abc import Awaitable, Callable
@@ -592,3 +593,31 @@ def test_settings_refuse_what_makes_no_sense() -> None:
     for wrong in ({"slots": 0}, {"lease_s": 1.0, "renew_s": 1.0}, {"poll_s": 0}, {"sweep_s": 0}):
         with pytest.raises(ConfigurationError):
             WorkerSettings(**wrong)
+
+
+async def test_what_a_call_was_made_of_is_freed_when_it_is_over(house: House) -> None:
+    """Nothing of it is left to Python's search for cycles, which would cost a quarter of a call."""
+
+    @house.app.tool(effect="idempotent")
+    async def touch(call: ToolCall, number: int) -> int:
+        async with call.sending():
+            return number
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> Any:
+        return sum(await task.gather(*(task.call(touch, n) for n in range(3)))) + await task.call(touch, 1)
+
+    house.start()
+    await house.run(agent)
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    try:
+        assert (await house.run(agent)).result == 4
+        gc.collect()
+        found = {type(one).__qualname__ for one in gc.garbage if type(one).__module__.startswith("outlast")}
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert found == set()

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
-from outlast import clock, probes
+from outlast import probes
 from outlast.core import canonical, ids, values
 from outlast.core.durations import Duration, microseconds
 from outlast.core.operation import OperationState
@@ -320,7 +320,7 @@ class Family:
                     self._take_one(key, rows.get(ref))
         finally:
             run.active -= 1
-            run.touched = clock.monotonic()
+            run.touched += 1
             run.quiet()
 
     def _take_one(self, key: str, row: EndRow | None) -> None:

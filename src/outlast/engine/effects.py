@@ -201,7 +201,7 @@ async def _perform(run: Run, operation: Operation, work: Callable[[], Awaitable[
         error = _end_of(run, operation, raised)
     finally:
         run.active -= 1
-        run.touched = clock.monotonic()
+        run.touched += 1
         run.close(operation.key, result, error)
         run.quiet()
 

@@ -232,7 +232,8 @@ class Run:
         self.promises: dict[str, asyncio.Future[None]] = {}
         """What the agent has begun and an ending waits for: children on their way to be accepted."""
         self.active = 0
-        self.touched = clock.monotonic()
+        self.touched = 0
+        """How often anything of it has moved; a task that rests stays where it is."""
         self._loop = asyncio.get_running_loop()
         self._main: asyncio.Task[Any] | None = None
         self._deadline: asyncio.TimerHandle | None = None
@@ -273,7 +274,7 @@ class Run:
             self.interrupt("drained", "the worker is stopping")
         if self.sealed or (not waits and scopes.lost()):
             raise asyncio.CancelledError
-        self.touched = clock.monotonic()
+        self.touched += 1
 
     # -- entries --------------------------------------------------------------------------------------------
 
@@ -502,7 +503,7 @@ class Run:
     def end_wait(self, key: str) -> None:
         """Note that a wait is over."""
         self.waits.pop(key, None)
-        self.touched = clock.monotonic()
+        self.touched += 1
 
     def quiet(self) -> None:
         """Suspend after a while if nothing but waits stays open."""
@@ -510,7 +511,7 @@ class Run:
             return
         self._linger = self._loop.call_later(self.host.settings.linger_s, self._consider, self.touched)
 
-    def _consider(self, touched: float, turns: int = CALM_TURNS) -> None:
+    def _consider(self, touched: int, turns: int = CALM_TURNS) -> None:
         self._linger = None
         if self.sealed or not self.waits or self.active:
             return

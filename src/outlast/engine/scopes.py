@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import re
 from contextvars import Context, ContextVar, copy_context
-from dataclasses import dataclass, field
 from typing import Any
+from weakref import ref
 
 from outlast.core import ids
 from outlast.errors import AmbiguousOperation, InvalidKey
@@ -19,25 +19,32 @@ from outlast.errors import AmbiguousOperation, InvalidKey
 _COUNTED = re.compile(r"#\d+(/|$)")
 
 
-@dataclass(slots=True, eq=False)
 class Scope:
-    """A place in which names are counted. path ends with ``/`` unless it is the root's, which is empty."""
+    """A place in which names are counted.
 
-    path: str
-    owner: asyncio.Task[Any] | None
-    counts: dict[str, int] = field(default_factory=dict)
+    path: ends with ``/`` unless it is the root's, which is empty. owner: its asyncio task, which holds the
+    scope by its context, and which the scope does not hold, so that both are freed when the task is over.
+    """
+
+    __slots__ = ("_counts", "_loop", "_owner", "path")
+
+    def __init__(self, path: str, owner: asyncio.Task[Any] | None) -> None:
+        assert owner is not None, "operations are made in asyncio tasks"
+        self.path = path
+        self._counts: dict[str, int] = {}
+        self._loop = owner.get_loop()
+        self._owner = ref(owner)
 
     def count(self, name: str) -> str:
         """Take the next key of a counted name. Raises AmbiguousOperation outside the owning asyncio task."""
-        # The owner's loop is known, and to look up the running one costs more than all the rest.
-        loop = None if self.owner is None else self.owner.get_loop()
-        if asyncio.current_task(loop) is not self.owner:
+        # To look up the running loop costs more than all the rest.
+        if asyncio.current_task(self._loop) is not self._owner():
             raise AmbiguousOperation(
                 f"{name} was called without key= from an asyncio task that does not own its scope, so its"
                 " identity would depend on timing; run branches with task.gather(), or give each call a key="
             )
-        number = self.counts.get(name, 0) + 1
-        self.counts[name] = number
+        number = self._counts.get(name, 0) + 1
+        self._counts[name] = number
         key = f"{self.path}{name}#{number}"
         return ids.check_operation_key(key) if self.path else key
 

@@ -21,7 +21,6 @@ from typing import Any, Literal, NoReturn, get_type_hints
 
 from pydantic import TypeAdapter
 
-from outlast import clock
 from outlast.core import canonical, ids, values
 from outlast.core.budget import Passed
 from outlast.core.operation import OperationKind
@@ -231,7 +230,7 @@ async def step(
     finally:
         run.stepping.discard(key)
         run.active -= 1
-        run.touched = clock.monotonic()
+        run.touched += 1
         run.quiet()
     if run.sealed:
         raise asyncio.CancelledError

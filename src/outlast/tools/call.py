@@ -94,7 +94,8 @@ class ToolCall:
         self._began = False
         self._cut = False
         self._usage = NOTHING
-        # Sends that went out and are not known to have done nothing.
+        # Sends that went out and are not known to have done nothing. A token does not know its call, so that
+        # the call is freed as soon as it is over.
         self._open: set[object] = set()
 
     @property
@@ -215,15 +216,16 @@ class ToolCall:
 
 
 class _Sending(AbstractAsyncContextManager[None]):
-    """One block of ``ToolCall.sending``; it stands for its send itself."""
+    """One block of ``ToolCall.sending``."""
 
-    __slots__ = ("_call",)
+    __slots__ = ("_call", "_token")
 
     def __init__(self, call: ToolCall) -> None:
         self._call = call
+        self._token = object()
 
     async def __aenter__(self) -> None:
-        self._call.leave(self, began=True, acts=True)
+        self._call.leave(self._token, began=True, acts=True)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -231,10 +233,10 @@ class _Sending(AbstractAsyncContextManager[None]):
         if error is None:
             return
         call = self._call
-        call.mark_undone(self)
+        call.mark_undone(self._token)
         if isinstance(error, asyncio.CancelledError):
             call.mark_cut()
         if isinstance(
             outcome_of_exception(in_block(error, call.others_open), began=True, changes=True), Unknown
         ):
-            call.mark_open(self)
+            call.mark_open(self._token)

@@ -61,6 +61,7 @@ class _Watch:
 
     def __init__(self, call: ToolCall, *, began: bool, acts: bool) -> None:
         self.sent = False
+        self.token = object()
         self._call = call
         self._began = began
         self._acts = acts
@@ -69,7 +70,7 @@ class _Watch:
         if event.endswith(".send_request_headers.started"):
             if info["request"].method in (b"CONNECT", "CONNECT"):
                 return  # asks a proxy for a tunnel; our request follows through it
-            self._call.leave(self, began=self._began, acts=self._acts)
+            self._call.leave(self.token, began=self._began, acts=self._acts)
             self.sent = True
         elif event.endswith(".send_request_headers.failed"):
             # Its headers break HTTP, so it was never put into bytes. By name: the layer below is not ours to
@@ -193,7 +194,7 @@ class HttpCall:
         if changes is False and isinstance(said, Unknown):
             said = Failed(kind="not_sent", reason=said.reason, retryable=True)
         if isinstance(said, Failed):
-            call.mark_undone(watch)
+            call.mark_undone(watch.token)
         if response is None or (said is not None and raises):
             assert said is not None
             # Out here, so that it has no cause: that one holds the request, with its headers and its body.
