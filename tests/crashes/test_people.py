@@ -67,3 +67,29 @@ async def test_a_signal_before_during_and_after_a_death_is_taken_once(scene: Sce
     assert [len(calls) for calls in (await scene.posts()).values()] == [1, 1, 1]
     assert await survivor.stop() == 0
     assert await scene.violations() == []
+
+
+async def test_a_worker_that_runs_parent_and_child_dies_around_the_childs_end(scene: Scene) -> None:
+    """Before the end is on disk; as it tells the parent; when that has it on record in memory only."""
+    points = {"worker.before_end": 0, "waits.before_take": 1, "worker.after_end": 1}
+    handles = []
+    for point, ended in points.items():
+        pool = point.replace(".", "-")
+        handle = await scene.submit("journey", {"invoice": pool, "pool": pool}, pool=pool)
+        handles.append(handle)
+        victim = scene.worker(
+            pool, Trigger(point=point, action="kill"), pools=[pool], linger_s=60.0, sweep_s=60.0
+        )
+        assert await victim.exited() == -9
+        dump = await scene.app.store.dump()
+        [child] = [row for row in dump["operations"] if (row["task"], row["kind"]) == (handle.id, "child")]
+        assert child["state"] == "running"
+        # What the end has left lies there for whoever comes next.
+        assert len([row for row in dump["posts"] if row["task"] == handle.id]) == ended
+    survivor = scene.worker("survivor", pools=[point.replace(".", "-") for point in points])
+    views = await scene.ended(*handles)
+    assert [view.state for view in views] == ["succeeded"] * 3
+    assert [len(calls) for calls in (await scene.posts()).values()] == [1, 1, 1]
+    assert await survivor.stop() == 0
+    assert (await scene.app.store.dump())["posts"] == []
+    assert await scene.violations() == []

@@ -18,6 +18,7 @@ SHORT: dict[str, tuple[Cast, ...]] = {
         ("reconcile", "flush_success"),
         ("flush_record", "flush_record"),
         ("flush_takes", "post"),
+        ("flush_hears", "deliver"),
         ("flush_intent", "flush_parent_intent"),
         ("flush_intent", "pause"),
         ("flush_intent", "put_rule"),

@@ -131,6 +131,11 @@ def _takes(props: Props) -> Entry:
     return props.scene.step("heard", kind="signal", takes=(props.facts,))
 
 
+@writes("hears", RecordOperation)
+def _hears(props: Props) -> Entry:
+    return props.scene.step("kid-that-ended", kind="child", state="failed", takes_end=True)
+
+
 @writes("intent", CommitIntent)
 def _intent(props: Props) -> Entry:
     business = BusinessKey(tool="pay", value="invoice-2", mode="lock")
