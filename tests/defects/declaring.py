@@ -35,8 +35,8 @@ class Patch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defect:
-    """A deliberate fault. says: what it does. apply: how. world: what the arguments of a schedule of the
-    world's own mixture are narrowed to, where it shows in a corner only.
+    """A deliberate fault. says: what it does. apply: how. world: where it shows in a corner only, what a
+    schedule of the world's own mixture has if it is in that corner.
 
     seen: a part of what a judge has to say of it; what other judges say does not count then. quick: whether
     it falls within a few schedules, so that every run of the tests can show it.

@@ -1,4 +1,5 @@
-"""Deliberate faults in what not every world has: relays, schedules, adoption, rules and switches."""
+"""Deliberate faults in what not every world has: relays, schedules, adoption, rules, switches and
+budgets."""
 
 from __future__ import annotations
 
@@ -8,13 +9,14 @@ from typing import Any
 
 import pytest
 from tests.defects.declaring import Patch, defect, nothing
-from tests.defects.worlds import KEPT, MOVED, RELAYED, RULED, SWITCHED
+from tests.defects.worlds import KEPT, MOVED, RELAYED, RULED, SAVED, SWITCHED
 
 from outlast import schedules as people
 from outlast.core import schedule
 from outlast.core.approval import Allow, Ask, Deny
 from outlast.engine import approvals, effects, rehearsal
 from outlast.engine.housekeeping import schedules as firing
+from outlast.engine.spending import Spending
 from outlast.store.sqlite import changing, rules, scheduling, switches
 from outlast.testing.simulation import Faults
 
@@ -316,3 +318,42 @@ def switch_for_everything_ignored(patch: Patch) -> None:
 @_in_world(SWITCHED, "what a switch held back is forgotten", "did not come to rest", tasks=2)
 def held_back_is_forgotten(patch: Patch) -> None:
     patch.set(switches, "released", lambda *_: [])
+
+
+# ── budgets ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def _saved(says: str, seen: str = "over its budget") -> Callable[[Callable[[Patch], None]], Any]:
+    return _in_world(SAVED, says, seen)
+
+
+@_saved("no intent looks at the budget")
+def budget_not_looked_at(patch: Patch) -> None:
+    patch.set(Spending, "begin", nothing)
+
+
+@_saved("what was spent is forgotten when a task is taken over")
+def spent_is_forgotten(patch: Patch) -> None:
+    begin = Spending.__init__
+    patch.set(Spending, "__init__", lambda self, budget, depth, operations: begin(self, budget, depth, ()))
+
+
+@_saved("what a call has spent is not recorded")
+def spent_is_not_recorded(patch: Patch) -> None:
+    patch.sql("record_outcome", "coalesce(:usage, usage)", "case when 0 then :usage else usage end")
+
+
+@_saved("a child may go deeper than its parent's budget allows", "generations below it")
+def depth_is_not_handed_down(patch: Patch) -> None:
+    patch.set(Spending, "of_child", nothing)
+
+
+@_saved("the last operation that a budget allows is held back", "was held back by operations")
+def held_back_too_early(patch: Patch) -> None:
+    begin = Spending.__init__
+
+    def one_more(self: Spending, *given: Any) -> None:
+        begin(self, *given)
+        self._operations += 1
+
+    patch.set(Spending, "__init__", one_more)

@@ -214,9 +214,7 @@ def fork_of_unsettled(patch: Patch) -> None:
 # ── submitting, business keys ────────────────────────────────────────────────────────────────────
 
 
-@defect(
-    "a submit that is repeated is told of a task that was never stored", faults=Faults(store=0.3), tasks=3
-)
+@defect("a submit that is repeated is told of a task that was never stored")
 def repeat_gets_another_task(patch: Patch) -> None:
     patch.set(submit, "_read_winner", lambda _, one: Submitted(kind="accepted", task=one.task))
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from outlast.testing.simulation import Faults
 
-__all__ = ["KEPT", "MOVED", "RELAYED", "RULED", "SWITCHED"]
+__all__ = ["KEPT", "MOVED", "RELAYED", "RULED", "SAVED", "SWITCHED"]
 
 _SOME: Final = Faults(crashes=2, freezes=1, drains=1, store=0.05)
 
@@ -21,3 +21,5 @@ RULED: Final = dataclasses.replace(_SOME, tools=0.2, retries=1, rules=2)
 """Policy fails and rules change."""
 SWITCHED: Final = dataclasses.replace(Faults.turmoil(), switches=2)
 """People throw switches."""
+SAVED: Final = dataclasses.replace(_SOME, tools=0.2, retries=1, budgets=2)
+"""Tasks may only spend so much, and people try them again."""

@@ -45,7 +45,7 @@ AGENTS = (
     "refund", "fan", "transfer", "flaky", "hurried", "patient", "asker", "family", "racer", "undone",
     "booker", "exclusive", "attentive",
 )  # fmt: skip
-MAY_FAIL = frozenset({"hurried", "undone"})
+MAY_FAIL = frozenset({"hurried", "undone", "buyer"})
 """Agents whose tasks may fail although nothing is wrong."""
 MAY_MAKE_MORE = frozenset({"racer", "undone"})
 """Agents whose calls may go on when they do not look any more."""

@@ -13,6 +13,7 @@ from random import Random
 from typing import Any, Protocol
 
 from outlast.testing.simulation.adopting import Adopting
+from outlast.testing.simulation.budgeting import Budgeting
 from outlast.testing.simulation.people import People
 from outlast.testing.simulation.relay import Relays
 from outlast.testing.simulation.ruling import Ruling
@@ -31,6 +32,7 @@ INGREDIENTS: tuple[dict[str, Any], ...] = (
     {"adopts": 2},
     {"rules": 2},
     {"switches": 2},
+    {"budgets": 2},
 )
 """Every ingredient, as fields of faults."""
 
@@ -73,6 +75,8 @@ def ingredients_of(world: World, faults: Faults, people: People) -> list[Ingredi
         made.append(Ruling(world, faults, people))
     if faults.switches:
         made.append(Switching(world, faults))
+    if faults.budgets:
+        made.append(Budgeting(world, faults, people))
     return made
 
 

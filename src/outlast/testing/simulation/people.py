@@ -43,6 +43,8 @@ HEARING = 0.4
 """Share of clients whom hints of events reach; each hint costs a look, whosever event it is."""
 PATIENCE = 12
 """How often somebody looks for a task to meddle with."""
+ASKS_AGAIN = 5
+"""One client in how many submits its task twice, under one key."""
 INSISTS = 4
 """How often the operator wants one attempt sent again before they say that it did not happen."""
 LEAVES = 0.4
@@ -154,7 +156,18 @@ class People:
                 await asyncio.sleep(0.5)
                 continue
             self.took(handle.id, shape)
-            return handle.id
+            break
+        # Some ask once more, as whoever does not remember does.
+        while (self.world.seed + number) % ASKS_AGAIN == 0:
+            try:
+                again = await app.submit(shape, given, key=f"key-{number}")
+            except StoreUnavailable:
+                await asyncio.sleep(0.5)
+                continue
+            if again.id != handle.id:
+                self.world.accuse(f"client{number} asked again for {handle.id} and was told of {again.id}")
+            break
+        return handle.id
 
     def took(self, task: str, shape: str) -> None:
         """Keep that a task was accepted, and of which shape it is."""

@@ -11,7 +11,7 @@ State: what stands is looked at with other eyes at the very moment of each inten
 Failure by failure: the policy function raises for a while; a rule is written that cannot be read, and taken
 back later; rules change between the look and the gate. Once the world has healed, no such rule is left.
 
-Not covered: policy that changes its version; budgets, which a task brings along and nobody changes.
+Not covered: policy that changes its version.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Faults:
     broker: share of messages that get lost on the way to the broker or are not confirmed. schedules: how many
     people keep schedules. adopts: how many tasks have code that changes, and are moved to another version.
     rules: how many tasks live under policy that fails and rules that change. switches:
-    how many people throw switches.
+    how many people throw switches. budgets: how many tasks may only spend so much.
     """
 
     crashes: int = 0
@@ -55,6 +55,7 @@ class Faults:
     adopts: int = 0
     rules: int = 0
     switches: int = 0
+    budgets: int = 0
 
     @property
     def strikes(self) -> int:
