@@ -247,6 +247,8 @@ class Explorer:
 
         Whoever dies has done nothing, or, where its store asks again, all of it once. Deaths are told apart
         by how far the player has come, by what had come before that, and by who wants what it holds.
+
+        most: how many runs at most.
         """
         seen: set[object] = set()
         async for run, before in self._classes(most):
@@ -265,6 +267,9 @@ class Explorer:
                 if death in seen:
                     continue
                 seen.add(death)
+                if most is not None and self.runs >= most:
+                    self.through = False
+                    return None
                 died = await self.run(run.steps[: step + 1], dies=step)
                 says = await self.wrong(died)
                 if says is not None:

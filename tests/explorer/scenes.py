@@ -14,6 +14,7 @@ from typing import Any
 from outlast.store.approving import ApprovalRow
 from outlast.store.contract import Store
 from outlast.store.entries import AttachSession, BusinessKey, CommitIntent
+from outlast.store.reconciling import Pause
 from outlast.store.records import Claimed, OperationRow, Submission, SweepRequest
 from outlast.store.rows import TaskRow
 from outlast.store.scheduling import ScheduleRow
@@ -94,6 +95,15 @@ async def _marked(scene: Scene, claimed: Claimed) -> None:
     assert (await scene.cancel(claimed)).kind == "requested"
 
 
+async def _held(scene: Scene, claimed: Claimed) -> None:
+    """It waits, and a switch that stands holds one of its calls back."""
+    switch = Pause(tenant=claimed.tenant, scope="tool:pay", reason="audit", by="person:ann")
+    await scene.store.pause(switch, now=scene.now)
+    verdict = await scene.flush(claimed, scene.intent("held", name="pay"))
+    assert verdict.refusals == ((0, "paused"),)
+    await _waits(scene, claimed)
+
+
 async def _failed(scene: Scene, claimed: Claimed) -> None:
     """It has failed, with calls that nobody knows of."""
     await scene.write(claimed, scene.failure())
@@ -112,6 +122,7 @@ SETTINGS: dict[str, Turn] = {
     "due": _is_due,
     "operator": _needs_an_operator,
     "marked": _marked,
+    "held": _held,
     "failed": _failed,
     "succeeded": _succeeded,
 }
