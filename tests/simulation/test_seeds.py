@@ -29,6 +29,7 @@ from outlast.testing.simulation import Faults, run_schedule, varied
         1137,  # the same as 3, with other tasks
         1345,  # the same as 753, by way of a fork
         2544,  # of two unknowns that an undo waited for the second was settled first, and never heard of
+        8695,  # a person said of an undo that had no time left that it did not happen: it had no deadline
         8091,  # the operator wanted sent again, for ever, what a rule denied by then
         70282,  # all workers waited for answers that would not come, and the keeper of schedules did not
     ],

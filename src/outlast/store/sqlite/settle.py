@@ -35,9 +35,10 @@ def _settle_one(tx: Transaction, one: Settlement, at: int) -> Settled:
     if state != "unknown" or (one.turn is not None and one.turn != turn):
         return Settled(kind="conflict", state=state)
     by_person = one.by.startswith("person:")
-    # What a person says of an effect counts once it had to be visible; the settler's rules are its own.
+    # What a person says of an effect counts once it had to be visible; the settler's rules are its own. Where
+    # nothing was ever sent there is neither.
     open_until = visible_at if by_person else deadline_at
-    if one.verdict != "happened" and not one.forced and at < open_until:
+    if one.verdict != "happened" and not one.forced and open_until is not None and at < open_until:
         return Settled(kind="too_early", state=state, wait_us=open_until - at)
     head = Head.read(tx, one.tenant, one.task, at)
     live = head is not None and head.live

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from outlast.store.entries import RecordOutcome
 from outlast.store.records import Evidence, Settled
 from outlast.store.rows import EvidenceRow
 from outlast.testing.store_suite.scene import SECOND, Scene, changed
@@ -182,6 +183,20 @@ class TestSettle:
             ]
             assert changed(before, await scene.store.dump()) == {}
         [settled] = await scene.store.settle([settlement], now=row.visible_at)
+        assert settled.kind == "settled"
+
+    @pytest.mark.parametrize("verdict", ["happened", "did_not_happen", "send_again"])
+    @pytest.mark.parametrize("by", ["person:ada", "settler"])
+    async def test_is_never_too_early_where_nothing_was_ever_sent(
+        self, scene: Scene, verdict: str, by: str
+    ) -> None:
+        # An undo whose task had no time left, say: it waits for a person, and has no attempt to wait for.
+        claimed = await scene.running()
+        step = scene.step("undo", kind="compensation", state="running", arguments="[]", result=None)
+        unknown = RecordOutcome(key="undo", attempt=0, turn=0, state="unknown")
+        await scene.write(claimed, step, unknown)
+        settlement = scene.settlement(claimed, "undo", verdict, by=by, turn=1)
+        [settled] = await scene.store.settle([settlement], now=scene.now)
         assert settled.kind == "settled"
 
     @pytest.mark.parametrize("verdict", ["did_not_happen", "send_again"])
