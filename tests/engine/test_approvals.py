@@ -677,6 +677,32 @@ async def test_a_decision_beats_a_rule_either_way(house: House, recorder: Record
     assert [call.body["invoice"] for call in await filed(recorder)] == ["B"]
 
 
+async def test_a_rule_that_is_withdrawn_lets_no_call_go_that_has_not_begun(
+    house: House, recorder: Recorder
+) -> None:
+    """Scenario O12: a standing approval is taken back while two calls are pending under it."""
+    files = register(house, recorder)
+    number = await rule(house, "allow")
+    # They were let through by the rule, and are held back in the last moment.
+    await house.app.pauses.set("tool:file", reason="a moment", by="kim")
+    handles = [await house.submit(files, invoice=invoice) for invoice in "AB"]
+    house.start()
+    for handle in handles:
+        await house.waits(handle, "operator")
+    await house.app.rules.withdraw(number, reason="changed", by="boss")
+    await house.app.pauses.clear("tool:file", reason="over", by="kim")
+    first, second = [await asked(house, handle) for handle in handles]
+    assert await filed(recorder) == []
+    await approve(house, first)
+    assert (await house.ended(handles[0])).result == "118.50"
+    await house.app.approvals.decide(second.id, "reject", fingerprint=second.fingerprint, by="boss")
+    assert (await house.ended(handles[1])).result["reason"] == "person"
+    assert [call.body["invoice"] for call in await filed(recorder)] == ["A"]
+    trail = [entry.what for entry in await house.app.pauses.audit()]
+    assert [what for what in trail if what.startswith("rule:")] == ["rule:allow", "rule:withdraw"]
+    assert await house.violations(recorder) == []
+
+
 async def test_a_rule_for_a_tool_without_policy(house: House, recorder: Recorder) -> None:
     files = register(house, recorder, approval=None)
     number = await rule(house, "deny")

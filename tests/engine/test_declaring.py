@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outlast import Backoff, Outlast, ToolCall
+from outlast import Backoff, Outlast, TaskContext, ToolCall
 from outlast.errors import ConfigurationError, InvalidRequest
 
 
@@ -124,6 +124,69 @@ def test_what_is_said_is_kept() -> None:
     assert spec.find_signature.names == ("employee",)
     assert spec.requires_signature.names == ("employee",)
     assert spec.retry.attempts == 1
+
+
+async def _lists(call: ToolCall, since: Any) -> list[str]:
+    return []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"version": "2"}, {"effect": "idempotent"}, {"timeout": "2s"}, {"provider": "bank"},
+        {"effect": "queryable", "find": find}, {"effect": "queryable", "find": find, "visible_within": "5s"},
+        {"effect": "keyed", "key_window": "1h"}, {"effect": "keyed", "key_window": "2h"},
+        {"business_key": "{employee}"}, {"business_key": "{employee}", "once": "1h"},
+        {"business_key": "{employee}", "lock": "refuse"}, {"requires": ready}, {"list_effects": _lists},
+        {"approval": lambda employee: True, "policy_version": "1"},
+        {"approval": lambda employee: True, "policy_version": "2"}, {"undo": "pay_back"}, {"gateway": True},
+        {"retry": Backoff(attempts=1)}, {"retry": Backoff(attempts=1, base_s=2.0)},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_attempt_records_by_digest_all_that_its_tools_are_declared_with(options: dict[str, Any]) -> None:
+    def digest(**given: Any) -> str:
+        app = Outlast("configured")
+
+        @app.tool(effect="manual")
+        async def pay_back(call: ToolCall, employee: str) -> None: ...
+
+        @app.tool(name="pay", **given)
+        async def pay(call: ToolCall, employee: str) -> None: ...
+
+        return app.registry.configuration()
+
+    assert digest(**options) == digest(**options)
+    others: list[dict[str, Any]] = [
+        {},
+        {"effect": "idempotent"},
+        {"effect": "queryable", "find": find},
+        {"effect": "keyed", "key_window": "1h"},
+        {"business_key": "{employee}"},
+        {"approval": lambda employee: True, "policy_version": "1"},
+        {"retry": Backoff(attempts=1)},
+    ]
+    same = {key: value for key, value in options.items() if key != "approval"}
+    for other in others:
+        if {key: value for key, value in other.items() if key != "approval"} != same:
+            assert digest(**other) != digest(**options), other
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"version": "2"}, {"pool": "batch"}, {"deadline": "1h"}, {"retry": Backoff()}, {"on_failure": "undo"}],
+    ids=str,
+)
+def test_an_attempt_records_by_digest_all_that_its_agents_are_declared_with(options: dict[str, Any]) -> None:
+    def digest(**given: Any) -> str:
+        app = Outlast("configured")
+
+        @app.agent(**given)
+        async def pays(task: TaskContext) -> None: ...
+
+        return app.registry.configuration()
+
+    assert digest(**options) == digest(**options) != digest()
 
 
 @pytest.mark.parametrize("option", ["find", "key_window", "business_key", "provider", "version", "effect"])

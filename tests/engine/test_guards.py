@@ -585,6 +585,30 @@ async def test_to_be_told_to_wait_does_not_use_up_the_attempts(house: House, rec
     assert all(wait >= 1.0 for wait in waits[:3])
 
 
+async def test_a_wait_of_a_day_is_parked_with_a_timer_and_holds_nothing(
+    house: House, recorder: Recorder
+) -> None:
+    """Scenario O21: over-long waits hold neither a worker nor a slot, and no attempt is used up by them."""
+    files = register(house, recorder)
+
+    @house.app.agent
+    async def other(task: TaskContext) -> str:
+        return "done"
+
+    await recorder.plan(Rule.refuse(429, retry_after="86400"))
+    handle = await house.submit(files)
+    house.start(slots=1)
+    await house.waits(handle, "timer")
+    assert (await house.ended(await house.submit(other))).result == "done"
+    dump = await house.store.dump()
+    (timer,) = [row for row in dump["timers"] if row["task"] == handle.id]
+    now = (await house.store.health()).now
+    assert 0 < 86_400_000_000 - (timer["due_at"] - now) < PATIENCE_S * 1_000_000
+    assert [row for row in dump["leases"] if row["task"] == handle.id] == []
+    assert [one.end for one in await house.app.attempts(handle.id)] == ["suspended"]
+    assert len(await posts(recorder)) == 1
+
+
 async def test_another_provider_is_called_meanwhile(house: House, recorder: Recorder) -> None:
     files = register(house, recorder)
 

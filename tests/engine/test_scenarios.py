@@ -7,8 +7,10 @@ from typing import Any
 
 from tests.engine.house import PATIENCE_S, House
 
-from outlast import TaskContext, ToolCall
+from outlast import TaskContext, ToolCall, clock
+from outlast.core import ids
 from outlast.engine.worker import Worker
+from outlast.store.records import ClaimRequest, SessionRenewal
 from outlast.testing.recorder import Recorder
 
 
@@ -139,3 +141,35 @@ async def test_o06_an_attempt_that_was_fenced_writes_and_sends_nothing_more(
     attempts = await house.app.attempts(handle.id)
     assert [(one.worker, one.end) for one in attempts] == [("first", "lost"), ("second", "succeeded")]
     assert await house.violations(recorder) == []
+
+
+async def test_a_process_that_knows_no_agent_hands_the_tasks_of_a_dead_worker_on(house: House) -> None:
+    """Only the sweeper takes a task away, and it never needs the code: by epoch alone."""
+
+    @house.app.agent
+    async def agent(task: TaskContext, name: str) -> str:
+        return f"hello {name}"
+
+    handle = await house.submit(agent, name="Ada")
+    # A worker that claims, and is not heard of again.
+    store, session = house.store, clock.new_id(ids.SESSION)
+    await store.renew(SessionRenewal(session=session, name="gone", ttl_us=50_000))
+    serves = house.app.registry.serves()
+    answer = await store.claim(ClaimRequest(session=session, pools=("default",), serves=serves, limit=1))
+    assert [claim.task for claim in answer.claims] == [handle.id]
+    before = await store.dump()
+    nobody = house.deploy()
+    sweeper = house.start(app=nobody, pools=("elsewhere",))
+    async with asyncio.timeout(PATIENCE_S):
+        async for event in handle.events():
+            if event.kind == "task.queued":
+                break
+    after = await store.dump()
+    (head,) = after["tasks"]
+    assert (head["state"], head["epoch"]) == ("queued", before["tasks"][0]["epoch"] + 1)
+    assert (after["inputs"], after["operations"]) == (before["inputs"], [])
+    assert [one.end for one in await house.app.attempts(handle.id)] == ["lost"]
+    sweeper.stop()
+    house.start()
+    assert (await house.ended(handle)).result == "hello Ada"
+    assert [one.end for one in await house.app.attempts(handle.id)] == ["lost", "succeeded"]

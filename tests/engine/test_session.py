@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
+from outlast import clock
 from outlast.engine.session import Session
 from outlast.engine.settings import WorkerSettings
 from outlast.store.records import Renewed, SessionRenewal
@@ -60,4 +63,26 @@ async def test_trust_in_a_session_is_not_what_was_said_of_the_one_before() -> No
     assert not await gone
     late_answer.set_result(Renewed(alive=True, now=2, expires_at=9))
     assert not await late
+    assert not session.trusted()
+
+
+async def test_trust_is_counted_from_before_the_renewal_was_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long the answer takes, it is believed no longer than the database counts."""
+    at = 100.0
+    monkeypatch.setattr(clock, "monotonic", lambda: at)
+    store: Any = _Asked()
+    session = Session(store, WorkerSettings(lease_s=5.0, renew_s=1.0), lambda _: None)
+    renewal, answer = await _asks(store, session)
+    at = 104.0
+    answer.set_result(Renewed(alive=True, now=1, expires_at=5_000_001))
+    assert await renewal
+    assert session.trusted()
+    at = 104.999
+    assert session.trusted()
+    at = 105.0
+    assert not session.trusted()
+    renewal, answer = await _asks(store, session)
+    at = 110.0
+    answer.set_result(Renewed(alive=True, now=1, expires_at=5_000_001))
+    assert await renewal
     assert not session.trusted()

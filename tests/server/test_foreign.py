@@ -124,3 +124,51 @@ async def test_no_list_shows_what_is_another_tenants(desk: Desk, recorder: Recor
         theirs = (await desk.client.get(route)).json()["items"]
         assert theirs, route
     assert approval
+
+
+NONSENSE = [
+    "%00",
+    "a%00b",
+    "%ED%A0%80",
+    "%FF",
+    "x" * 5_000,
+    "%2e%2e%2fetc",
+    "%20",
+    "%0A",
+    "%F0%9F%92%A5",
+    "*",
+    "1e9",
+]
+"""What may stand in a path where a name should."""
+
+
+async def test_nonsense_in_a_path_is_refused_on_every_route_and_stores_nothing(desk: Desk) -> None:
+    document = desk.api.openapi()["paths"]
+    before = await desk.store.dump()
+    asked_for = 0
+    fair = {
+        "task": NOBODYS, "operation": f"{NOBODYS}:a", "approval": f"{NOBODYS}:a~1", "number": "9",
+        "id": "none", "session": "s-1", "provider": "voice", "name": "word", "scope": "all", "token": "t",
+    }  # fmt: skip
+    for route, methods in document.items():
+        names = re.findall(r"{(\w+)}", route)
+        for method, name, value in ((m.upper(), n, v) for m in methods for n in names for v in NONSENSE):
+            if (method, route) in NAMES_NOTHING and name == "id" and value in ("*", "1e9"):
+                continue
+            path = route
+            for each in names:
+                path = path.replace(f"{{{each}}}", value if each == name else quote(fair[each], safe=":"))
+            body = BODIES.get((method, route), {"reason": "r"})
+            sent = {"params": body} if method == "DELETE" else {} if method == "GET" else {"json": body}
+            answer = await desk.client.request(method, path, **sent)  # type: ignore[arg-type]
+            asked_for += 1
+            assert 400 <= answer.status_code < 500, (
+                method,
+                path[:120],
+                answer.status_code,
+                answer.text[:200],
+            )
+            assert answer.json()["code"], (method, path[:120])
+            assert "\x00" not in answer.text
+    assert asked_for > 300
+    assert await desk.store.dump() == before

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Final
 
 from outlast.core import canonical, ids
@@ -219,13 +219,29 @@ class Registry:
         )
 
     def configuration(self) -> str:
-        """Answer the digest of what attempts run under: versions, effects and policies as declared."""
+        """Answer the digest of what attempts run under: all that agents and tools are declared with, the
+        version of a policy included; functions by their names."""
         return canonical.digest(
             {
-                "agents": sorted([name, version, spec.pool] for (name, version), spec in self.agents.items()),
-                "tools": sorted([t.name, t.version, t.effect, t.timeout_us] for t in self.tools.values()),
+                "agents": [_declared(self.agents[name]) for name in sorted(self.agents)],
+                "tools": [_declared(self.tools[name]) for name in sorted(self.tools)],
             }
         )
+
+
+def _declared(spec: Any) -> dict[str, Any]:
+    """Write what a registration says, for a digest."""
+    said: dict[str, Any] = {}
+    for name in (each.name for each in fields(spec)):
+        value = getattr(spec, name)
+        if isinstance(value, Signature):
+            said[name] = list(value.names)
+        elif callable(value):
+            # What its code does is the affair of the version it stands in.
+            said[name] = getattr(value, "__qualname__", type(value).__name__)
+        else:
+            said[name] = _declared(value) if is_dataclass(value) else value
+    return said
 
 
 def _check_undo(spec: ToolSpec, undo: ToolSpec | None) -> None:

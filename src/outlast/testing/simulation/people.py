@@ -367,7 +367,12 @@ class People:
             reason="looked it up",
             result=None if ticket is None else values.encode(ticket),
         )
-        if settlement.verdict == "did_not_happen":
+        denies = settlement.verdict == "did_not_happen" and (row.task, row.key) not in self.denied
+        if denies:
+            # Before it is known: an answer may be lost.
             self.denied.add((row.task, row.key))
-        self._resent[resent] += settlement.verdict == "send_again"
-        await member.store.settle([settlement])
+        (answer,) = await member.store.settle([settlement])
+        if answer.kind == "settled":
+            self._resent[resent] += settlement.verdict == "send_again"
+        elif denies:
+            self.denied.discard((row.task, row.key))
