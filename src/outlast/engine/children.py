@@ -275,7 +275,7 @@ class Family:
             waiting.remove(future)
         self._open -= 1
         if self._open:
-            run.touched = clock.monotonic()
+            run.touched += 1
         else:
             run.end_wait(self._wait)
 
