@@ -117,10 +117,7 @@ def _prepared(
     request: str,
 ) -> Operation:
     issued = run.issued.get(key) if row is None else None
-    if issued is not None and (
-        # What has failed is known not to have happened.
-        issued.state == "failed" or (issued.kind, issued.name, issued.request) != (kind, tool.name, request)
-    ):
+    if issued is not None and (issued.kind, issued.name, issued.request) != (kind, tool.name, request):
         issued = None
     operation = Operation(
         key=key,
@@ -182,7 +179,7 @@ async def _perform(run: Run, operation: Operation, work: Callable[[], Awaitable[
 
 
 async def _attempts(run: Run, operation: Operation) -> Any:
-    if operation.issued is not None:
+    if operation.issued is not None and await settling.may_have_happened(run, operation.issued):
         await settling.take_over(run, operation)
     while True:
         if operation.key in run.lost:
