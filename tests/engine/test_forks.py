@@ -17,7 +17,7 @@ from outlast.errors import (
     TaskNotFound,
     UnsettledPrefix,
 )
-from outlast.store.records import OperationRow
+from outlast.store.records import Evidence, OperationRow
 from outlast.store.rows import OperationFilter
 from outlast.testing.recorder import Recorder, Rule
 
@@ -64,6 +64,34 @@ def filing(house: House, recorder: Recorder, effect: str, ran: list[str], *, fin
 async def forked(house: House, task: str, before: str | None = None, **more: Any) -> Any:
     """Fork a task."""
     return await house.app.fork(task, before=before, reason="another way", by="kim", **more)
+
+
+async def test_a_failed_call_that_happened_after_all_is_taken_over(house: House, recorder: Recorder) -> None:
+    """What has failed is known not to have happened, unless evidence says since that it did."""
+    files = filing(house, recorder, "manual", [])
+    await recorder.plan(Rule.act_then_reset())
+    handle = await house.submit(files)
+    house.start()
+    await house.waits(handle, "reconciliation")
+    name = f"{handle.id}:create#1"
+    await house.app.operations.settle(name, "did_not_happen", reason="not there", by="kim", forced=True)
+    assert (await house.ended(handle)).state == "failed"
+    await house.stop()
+    fork = await forked(house, handle.id, "create#1")
+    said = Evidence(
+        tenant="default", task=handle.id, key="create#1", attempt=1, source="late", data="{}", says="happened"
+    )
+    await house.store.note([said])
+    house.start()
+    await house.waits(fork, "reconciliation")
+    (ticket,) = await recorder.tickets()
+    operation = (await house.operations(fork))["create#1"]
+    assert (operation.state, operation.idempotency_key) == ("unknown", name)
+    mine = f"{fork.id}:create#1"
+    await house.app.operations.settle(mine, "happened", reason="it is there", by="kim", result=ticket)
+    assert (await house.ended(fork)).state == "succeeded"
+    assert len([call for call in await recorder.log() if call.method == "POST"]) == 1
+    assert await house.violations(recorder) == []
 
 
 async def test_a_fork_behind_an_effect_has_it_in_its_journal(house: House, recorder: Recorder) -> None:

@@ -119,10 +119,7 @@ def _prepared(
     request: str,
 ) -> Operation:
     issued = run.issued.get(key) if row is None else None
-    if issued is not None and (
-        # What has failed is known not to have happened.
-        issued.state == "failed" or (issued.kind, issued.name, issued.request) != (kind, tool.name, request)
-    ):
+    if issued is not None and (issued.kind, issued.name, issued.request) != (kind, tool.name, request):
         issued = None
     operation = Operation(
         key=key,
@@ -231,7 +228,11 @@ async def _attempts(
         run.critical.discard(operation.key)
         if run.sealed:
             raise asyncio.CancelledError
-    if operation.issued is not None and operation.key not in run.lost:
+    if (
+        operation.issued is not None
+        and operation.key not in run.lost
+        and await settling.may_have_happened(run, operation.issued)
+    ):
         if await _over_budget(run, operation) is not None:
             return recorded(run, run.rows[operation.key])
         await settling.take_over(run, operation)

@@ -115,15 +115,11 @@ def _late(evidence: Sequence[EvidenceRow], attempt: int, *, acted: bool) -> tupl
 
     acted: a gateway saw the attempt answered as done.
     """
-    overruled = max((row.number for row in evidence if row.source == "person"), default=0)
+    standing = _words(evidence, attempt)
     own = [
         row
         for row in evidence
-        if row.source != passages.SOURCE
-        and (
-            row.attempt == attempt
-            or (row.says == "happened" and row.attempt < attempt and row.number > overruled)
-        )
+        if row.source != passages.SOURCE and (row.attempt == attempt or row in standing)
     ]
     answers = [row for row in own if row.says in ("happened", "did_not_happen")]
     # How a person or the settler settled it before counts against what was answered otherwise.
@@ -138,6 +134,21 @@ def _late(evidence: Sequence[EvidenceRow], attempt: int, *, acted: bool) -> tupl
         return "did_not_happen", None
     result = _field(answers[-1], "result")
     return ("no_result", None) if result is None else ("happened", values.decode(result))
+
+
+def happened(evidence: Sequence[EvidenceRow], attempt: int) -> bool:
+    """Answer whether an operation is said to have happened, in any attempt up to this one, and no person has
+    settled it since."""
+    return bool(_words(evidence, attempt))
+
+
+def _words(evidence: Sequence[EvidenceRow], attempt: int) -> list[EvidenceRow]:
+    overruled = max((row.number for row in evidence if row.source == "person"), default=0)
+    return [
+        row
+        for row in evidence
+        if row.says == "happened" and 1 <= row.attempt <= attempt and row.number > overruled
+    ]
 
 
 def _field(row: EvidenceRow, name: str) -> Any:

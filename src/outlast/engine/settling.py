@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from outlast import clock, probes, telemetry
-from outlast.core import values
+from outlast.core import ids, values
 from outlast.core.operation import AFTER_UNKNOWN
 from outlast.core.outcome import Failed, Succeeded
 from outlast.core.settle import Plan, plan
@@ -31,6 +31,7 @@ from outlast.engine.wording import event, failure
 from outlast.errors import ToolFailed
 from outlast.store.entries import AdoptIssued, NewEvent, Note, RecordOperation, RecordOutcome, TakeTurn
 from outlast.store.reconciling import OpenState, Postponement
+from outlast.store.records import OperationRow
 from outlast.store.rows import OperationFilter
 from outlast.tools.call import ToolCall
 
@@ -331,6 +332,20 @@ async def until_asked(run: Run, operation: Operation) -> None:
     finally:
         run.active += 1
     run.check()
+
+
+async def may_have_happened(run: Run, issued: OperationRow) -> bool:
+    """Answer whether a call of the task that this one was forked from may have acted.
+
+    What has failed is known not to have, and is made under a key of this task's own, unless evidence says by
+    now that it happened.
+    """
+    if issued.state != "failed":
+        return True
+    task, key = ids.split_operation_id(issued.idempotency_key or "")
+    store = run.host.store
+    evidence = await run.host.insist(lambda: store.read_evidence(run.tenant, task, key))
+    return facts.happened(evidence, issued.attempt)
 
 
 async def take_over(run: Run, operation: Operation) -> None:
