@@ -87,18 +87,17 @@ def _made_ms(task: str) -> int:
 class Child:
     """A child task, at once; whether it is accepted yet is another question.
 
-    id: of its task. Awaiting it answers its result. position, request, arguments: as its parent has its
-    operation on record, or is about to.
+    id: of its task. Awaiting it answers its result.
     """
 
-    __slots__ = ("_run", "_spec", "arguments", "id", "key", "position", "request")
+    __slots__ = ("_arguments", "_position", "_request", "_run", "_spec", "id", "key")
 
     def __init__(
         self, run: Run, key: str, spec: AgentSpec, position: int, request: str, arguments: str
     ) -> None:
         self.id = child_id(run.task, key)
         self.key = key
-        self.position, self.request, self.arguments = position, request, arguments
+        self._position, self._request, self._arguments = position, request, arguments
         self._run = run
         self._spec = spec
 
@@ -355,12 +354,12 @@ class Family:
         run.append(
             RecordOperation(
                 key=key,
-                position=child.position,
+                position=child._position,
                 kind="child",
                 name=name,
                 state=state,
-                request=child.request,
-                arguments=child.arguments,
+                request=child._request,
+                arguments=child._arguments,
                 result=result,
                 error=error,
                 takes=() if end is None else (end.number,),
@@ -369,7 +368,7 @@ class Family:
             ),
             leisurely=True,
         )
-        run.remember(key, child.position, "child", name, state, child.request, result, error)
+        run.remember(key, child._position, "child", name, state, child._request, result, error)
         run.host.nursery.forget(run, child)
         for future in self._waiting.pop(key, ()):
             if not future.done():
@@ -443,7 +442,7 @@ def _submission(run: Run, child: Child, spec: AgentSpec, options: Options) -> Su
         version=ANY_VERSION if options.version is None else options.version,
         pool=spec.pool if options.pool is None else options.pool,
         priority=options.priority,
-        input=child.arguments,
+        input=child._arguments,
         user=run.loaded.user,
         deadline_us=deadline_us,
         trace=run.loaded.trace,
@@ -452,8 +451,8 @@ def _submission(run: Run, child: Child, spec: AgentSpec, options: Options) -> Su
             task=run.task,
             epoch=run.epoch,
             key=child.key,
-            position=child.position,
-            request=child.request,
+            position=child._position,
+            request=child._request,
             detached=options.detached,
         ),
     )
