@@ -17,7 +17,8 @@ from tests.engine.house import House
 
 from outlast import Client, Outlast, Request, ScheduleRequest, TaskContext
 from outlast.core.durations import microseconds
-from outlast.errors import InvalidRequest, InvalidToken, OutlastError
+from outlast.entrances import MAX_LIMIT
+from outlast.errors import InvalidRequest, InvalidToken, NotFound, OutlastError
 
 TASK = "task_01jz8f5s9ve5ptq3mwr7n1k2bd"
 LOOKS_ITSELF = {"Outlast.agent", "Outlast.tool", "Outlast.step"}
@@ -252,3 +253,40 @@ async def test_what_holds_for_an_argument_holds_for_a_request(app: Outlast, reco
 def test_a_length_of_time_that_is_none_is_refused(value: Any) -> None:
     with pytest.raises(InvalidRequest, match="timeout"):
         microseconds(value, what="timeout")
+
+
+BOUNDS: dict[str, tuple[int, Callable[[Outlast, int], Any]]] = {
+    "limit": (MAX_LIMIT, lambda app, n: app.list(limit=n)),
+    "after": (2**63 - 1, lambda app, n: app.stored_events(TASK, after=n)),
+    "turn": (2**31 - 1, lambda app, n: app.operations.settle(
+        f"{TASK}:a", "happened", reason="r", by="ada", turn=n)),
+    "key": (255, lambda app, n: app.submit("files", key="k" * n)),
+    "user": (255, lambda app, n: app.submit("files", user="u" * n)),
+    "tenant": (120, lambda app, n: app.submit("files", tenant="t" * n)),
+    "pool": (120, lambda app, n: app.submit("files", pool="p" * n)),
+    "signal name": (120, lambda app, n: app.signal(TASK, "n" * n)),
+    "priority": (1_000, lambda app, n: app.submit("files", priority=n)),
+    "deadline": (100 * 365 * 86_400, lambda app, n: app.submit("files", deadline=n)),
+    "reason": (2_000, lambda app, n: app.cancel(TASK, reason="r" * n)),
+    "count": (1_000, lambda app, n: app.schedules.preview(cron="* * * * *", count=n)),
+    "max_missed": (1_000, lambda app, n: app.schedules.put(
+        "s", "files", every="1d", missed="all", max_missed=n)),
+    "jitter": (86_400, lambda app, n: app.schedules.put("s", "files", every="2d", jitter=n)),
+    "schedule id": (120, lambda app, n: app.schedules.put("s" * n, "files", every="1d")),
+}  # fmt: skip
+"""What is accepted at most, in characters, seconds or as a number, and a call that asks for so much."""
+
+
+@pytest.mark.parametrize("what", BOUNDS)
+async def test_a_bound_lets_through_what_is_in_it_and_nothing_above(app: Outlast, what: str) -> None:
+    bound, call = BOUNDS[what]
+    for within in (bound - 1, bound):
+        try:
+            await call(app, within)
+        except InvalidRequest as error:
+            pytest.fail(f"{within}: {error}")
+        except NotFound:
+            # It was looked for.
+            pass
+    with pytest.raises(InvalidRequest):
+        await call(app, bound + 1)

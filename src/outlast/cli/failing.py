@@ -139,7 +139,9 @@ class Commands(TyperGroup):
                 say_error(InvalidRequest.code, said + where, as_json="--json" in given)
             code = USAGE
         except typer.Abort:
-            code = INTERRUPTED
+            # Somebody was asked, and said no, or nothing.
+            say_error(OutlastError.code, "not done", as_json="--json" in given)
+            code = FAILED
         sys.exit(code or OK)
 
 
