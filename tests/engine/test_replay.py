@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 import pytest
-from tests.engine.house import House
+from tests.engine.house import PATIENCE_S, House
 
 from outlast import TaskContext, ToolCall
 from outlast.errors import AmbiguousOperation, InvalidKey, OperationConflict, StepFailed
@@ -355,3 +356,33 @@ async def test_the_same_call_in_flight_is_joined_and_made_once(house: House) -> 
     view = await house.run(agent)
     assert view.result == [1, 1, 1, 1, 1]
     assert calls == [f"{view.id}:one"]
+
+
+async def test_a_thread_that_was_left_behind_takes_no_counted_name(house: House) -> None:
+    """It is in the context of its agent, whose asyncio task may be at work at that very moment."""
+    goes_on, came, said = threading.Event(), threading.Event(), list[str]()
+
+    def slow(task: TaskContext) -> None:
+        goes_on.wait(PATIENCE_S)
+        try:
+            task.sleep(0).close()
+        except (RuntimeError, AmbiguousOperation) as error:
+            said.append(type(error).__name__)
+        came.set()
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> str:
+        try:
+            await task.step(lambda: slow(task), name="slow", timeout=0.05)
+        except StepFailed:
+            pass
+        # The task of the agent is the one that runs, while the thread asks.
+        goes_on.set()
+        came.wait(PATIENCE_S)
+        await task.step(lambda: 1, name="next")
+        return "done"
+
+    view = await house.run(agent)
+    assert view.result == "done"
+    assert said == ["RuntimeError"]
+    assert set(await house.operations(view)) == {"slow#1", "next#1"}

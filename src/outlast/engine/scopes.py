@@ -23,22 +23,22 @@ class Scope:
     """A place in which names are counted.
 
     path: ends with ``/`` unless it is the root's, which is empty. owner: its asyncio task, which holds the
-    scope by its context, and which the scope does not hold, so that both are freed when the task is over.
+    scope by its context, and which the scope does not hold, so that both are freed when the task is over;
+    None where nobody may count.
     """
 
-    __slots__ = ("_counts", "_loop", "_owner", "path")
+    __slots__ = ("_counts", "_owner", "path")
 
     def __init__(self, path: str, owner: asyncio.Task[Any] | None) -> None:
-        assert owner is not None, "operations are made in asyncio tasks"
         self.path = path
         self._counts: dict[str, int] = {}
-        self._loop = owner.get_loop()
-        self._owner = ref(owner)
+        self._owner = None if owner is None else ref(owner)
 
     def count(self, name: str) -> str:
         """Take the next key of a counted name. Raises AmbiguousOperation outside the owning asyncio task."""
-        # To look up the running loop costs more than all the rest.
-        if asyncio.current_task(self._loop) is not self._owner():
+        owner = None if self._owner is None else self._owner()
+        # Of the running loop, since a thread that was left behind runs none.
+        if owner is None or asyncio.current_task() is not owner:
             raise AmbiguousOperation(
                 f"{name} was called without key= from an asyncio task that does not own its scope, so its"
                 " identity would depend on timing; run branches with task.gather(), or give each call a key="
