@@ -33,6 +33,7 @@ from outlast.core import values
 from outlast.core.operation import OperationKind, changes_something
 from outlast.core.record import record
 from outlast.engine import racing, scopes
+from outlast.engine.children import Child
 from outlast.engine.context import TaskContext, tool_spec_of
 from outlast.engine.limits import Limits
 from outlast.engine.registry import AgentSpec, Registry
@@ -88,6 +89,13 @@ class _Nobody:
         """Have room."""
 
 
+class _Childless:
+    """Stands for the nursery: a rehearsal has no children, and nobody tells it of those on record."""
+
+    def expect(self, run: Run, child: Child) -> None:
+        """Let it pass."""
+
+
 class _Stage:
     """The host of a rehearsal: knows the time, and does nothing."""
 
@@ -102,6 +110,7 @@ class _Stage:
         self.limits = Limits()
         self.session = self
         self.journal = _Nobody()
+        self.nursery = _Childless()
         self._offset = now - clock.monotonic() * 1_000_000
         self._place_of = place_of
 
