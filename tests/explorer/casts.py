@@ -141,7 +141,10 @@ MEET = (
 
 def trios(settings: Iterable[str] = SETTINGS) -> Iterable[tuple[str, Cast]]:
     """Answer trios of the verbs that matter most in every setting: each kind of entry with two of the others,
-    and three of those."""
+    and three of those.
+
+    Not time: whoever read the clock before another may commit behind it, where nothing else is between them.
+    """
     entries = sorted(name for name in ENTRIES if not name.startswith("flush_parent_"))
     for setting in settings:
         for entry in entries:
