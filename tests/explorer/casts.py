@@ -77,7 +77,7 @@ SHORT: dict[str, tuple[Cast, ...]] = {
     "succeeded": (("accept", "accept"),),
 }
 """The casts of every run of the tests, by setting; each is explored in every order of its steps."""
-SHORT_MOST = 40
+SHORT_MOST = 20
 """How many runs of a cast there are in every run of the tests at most; the long form plays all."""
 
 
