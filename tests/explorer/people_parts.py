@@ -164,7 +164,7 @@ def _fork(props: Props) -> Any:
     ]
 
 
-@acts("adopt")
+@acts("adopt", views=("read_lanes",))
 def _adopt(props: Props) -> Any:
     return [
         Adopt(
@@ -234,6 +234,7 @@ def _set_schedule(props: Props) -> Any:
 @acts(
     "due_schedules",
     loose=True,
+    views=("load_schedules",),
     again=always,
     merge=lambda replies: sorted(repr(row.schedule) for one in replies for row in one.rows),
 )

@@ -26,10 +26,11 @@ KEY = BusinessKey(tool="pay", value="invoice-1", mode="once", window_us=HOUR)
 
 @dataclass(frozen=True)
 class Props:
-    """What there is. session: of the worker that has the task; spare: one without leases."""
+    """What there is. session, worker: of whoever has the task, and its name; spare: one without leases."""
 
     scene: Scene
     session: str
+    worker: str
     spare: str
     parent: Claimed
     record: Submission
@@ -133,6 +134,7 @@ async def furnish(setting: str, store: Store, now: int) -> Props:
     """Furnish an empty database; every verb that follows happens at the scene's time."""
     scene = Scene(store=store, now=now)
     session, spare = await scene.session(), await scene.session(ttl_us=10 * HOUR)
+    [worker] = [row.name for row in await store.list_sessions() if row.session == session]
     await scene.session(ttl_us=SECOND)
     parent = await scene.running(session=session, agent="agent-parent", pool="pool-parent")
     record = await scene.child(
@@ -165,6 +167,7 @@ async def furnish(setting: str, store: Store, now: int) -> Props:
     return Props(
         scene=scene,
         session=session,
+        worker=worker,
         spare=spare,
         parent=parent,
         record=record,

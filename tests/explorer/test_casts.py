@@ -20,7 +20,7 @@ async def test_verbs_that_meet_come_to_what_some_order_comes_to(on_stage: Stage,
 
 DYING = (("flush_record", "flush_record"), ("cancel", "flush_events"))
 """Casts of which each player dies: a flush is sent again by its store."""
-DEATHS_MOST = 50
+DEATHS_MOST = 30
 
 
 async def test_whoever_dies_has_done_nothing_or_all_of_it_once(on_stage: Stage) -> None:

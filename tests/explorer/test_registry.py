@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.explorer.acts import ACTS, ENTRIES, VERBS
-from tests.explorer.casts import BY_THREE, SHORT, pairs
+from tests.explorer.casts import BY_THREE, MEET, PARTED, SHARING, SHORT, pairs, trios
 from tests.explorer.faults import DEEP, FAULTS
 from tests.explorer.scenes import SETTINGS
 from tests.races.twins import ENTRIES as KINDS
@@ -22,6 +22,11 @@ def test_every_part_is_played() -> None:
     assert PLAYED - set(ACTS) == set()
     assert {cast for _, cast in pairs(["running"])} >= {(name, name) for name in ACTS if name not in BY_THREE}
     assert set(SHORT) <= set(SETTINGS)
+
+
+def test_every_trio_and_every_exception_is_of_parts_that_there_are() -> None:
+    named = {*MEET, *SHARING, *BY_THREE, *(name for pair in PARTED for name in pair)}
+    assert named | {name for _, cast in trios(["running"]) for name in cast} <= set(ACTS)
 
 
 def test_every_kind_of_entry_meets_another() -> None:

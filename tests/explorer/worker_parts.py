@@ -74,10 +74,11 @@ def _submit_child(props: Props) -> Any:
     return [_new(props, 3, parent=parent)]
 
 
-# A passage reads how long a session lives without holding it: what it says may be older, and so be less.
+# A passage reads how long a session lives without holding it: what it says may be older, and so be less. A
+# worker keeps its name: whoever tells of it reads that without holding the session.
 @acts("renew", loose=True)
 def _renew(props: Props) -> Any:
-    return SessionRenewal(session=props.session, name="again", ttl_us=60 * SECOND)
+    return SessionRenewal(session=props.session, name=props.worker, ttl_us=60 * SECOND)
 
 
 @acts("retire")
