@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from tests.engine.house import PATIENCE_S, House
 
-from outlast import TaskContext, ToolCall
+from outlast import NotSent, TaskContext, ToolCall
 from outlast.core.retry import Backoff
 from outlast.engine import guards
 from outlast.engine.run import Run
-from outlast.errors import InvalidKey, ToolFailed, ToolRejected
+from outlast.errors import InvalidKey, OperationError, ToolFailed, ToolRejected
 from outlast.handle import TaskHandle
 from outlast.store.entries import EndAttempt
 from outlast.store.reconciling import EVERY_TENANT
@@ -627,3 +627,56 @@ async def test_another_provider_is_called_meanwhile(house: House, recorder: Reco
     assert (await house.run(looks)).result == 0
     async with asyncio.timeout(5):
         assert len(await posts(recorder)) == 1
+
+
+# -- the order of it all -------------------------------------------------------------------------------------
+
+
+async def test_what_stands_before_a_call_is_asked_in_one_order_at_every_attempt(house: House) -> None:
+    """Budget, policy, precondition, then the call: whoever refuses, nobody behind is asked."""
+    seen: list[str] = []
+
+    async def policy(how: str) -> Any:
+        seen.append("policy")
+        return how != "denied"
+
+    async def ready(how: str) -> bool:
+        seen.append("requires")
+        return how != "unmet"
+
+    @house.app.tool(effect="idempotent", approval=policy, requires=ready, retry=QUICK)
+    async def act(call: ToolCall, how: str) -> str:
+        seen.append("tool")
+        if how == "again" and call.attempt == 1:
+            raise NotSent("busy")
+        return how
+
+    @house.app.agent
+    async def agent(task: TaskContext, how: str, times: int = 1) -> Any:
+        try:
+            for _ in range(times):
+                await task.call(act, how)
+        except OperationError as error:
+            return error.code
+        return "done"
+
+    house.start()
+    whole = ["policy", "requires", "tool"]
+    for how, asked in (("fine", whole), ("denied", whole[:1]), ("unmet", whole[:2]), ("again", whole * 2)):
+        seen.clear()
+        await house.ended(await house.submit(agent, how=how))
+        assert seen == asked, how
+    seen.clear()
+    bounded = await house.app.submit(agent, {"how": "fine", "times": 2}, budget={"operations": 1})
+    await house.ended(bounded)
+    assert seen == whole
+    seen.clear()
+    await house.app.pauses.set("tool:act", reason="a moment", by="kim")
+    held = await house.submit(agent, how="fine")
+    await house.waits(held, "operator")
+    assert "tool" not in seen
+    await house.app.pauses.clear("tool:act", reason="over", by="kim")
+    assert (await house.ended(held)).result == "done"
+    # What was asked before is asked again: it may have changed meanwhile.
+    assert seen[-3:] == whole
+    assert len(seen) > len(whole)
