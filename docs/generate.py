@@ -563,6 +563,31 @@ def covered_moves() -> str:
 
 
 @part
+def explored() -> str:
+    """What the explorer has played in its long form, by form and setting."""
+    kept = json.loads((Path(__file__).parent / "explanation" / "explorer.json").read_text())
+    rows = []
+    for form, settings in kept.items():
+        for setting, parts in settings.items():
+            told = [*parts.values()]
+            rows.append(
+                (
+                    form,
+                    setting,
+                    ", ".join(parts),
+                    *(f"{sum(one[name] for one in told):,}" for name in ("casts", "runs", "cut", "findings")),
+                    f"{sum(one['seconds'] for one in told):,.0f} s",
+                    "; ".join(sorted({f"{one['measured']}, {one['commit']}" for one in told})),
+                )
+            )
+    whole = [one for settings in kept.values() for parts in settings.values() for one in parts.values()]
+    counts = [sum(one[name] for one in whole) for name in ("casts", "runs", "findings")]
+    return "{:,} casts in {:,} runs, {:,} findings.\n\n".format(*counts) + table(
+        ("form", "setting", "parts", "casts", "runs", "cut", "findings", "time", "measured"), rows
+    )
+
+
+@part
 def storms() -> str:
     """The last long run: what happened, and what the judges saw."""
     kept = json.loads((Path(__file__).parent / "explanation" / "prove.json").read_text())

@@ -62,7 +62,7 @@ class Tally:
 
 
 def keep(form: str, part: str, tallies: Mapping[str, Tally]) -> None:
-    """Keep counts for the docs, by form and setting; parts of one form stand beside each other."""
+    """Keep counts for the docs, by form, setting and part; what was parted otherwise before is forgotten."""
     kept: dict[str, Any] = json.loads(RESULT.read_text()) if RESULT.exists() else {}
     asked = ["git", "rev-parse", "--short", "HEAD"]
     commit = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False).stdout.strip()
@@ -73,5 +73,8 @@ def keep(form: str, part: str, tallies: Mapping[str, Tally]) -> None:
         "machine": f"{platform.system()} {platform.machine()}",
     }
     for setting, tally in tallies.items():
-        kept.setdefault(form, {}).setdefault(setting, {})[part] = {**tally.told(), **when}
+        of = part.partition("/")[2]
+        before = kept.setdefault(form, {}).get(setting, {})
+        beside = {name: told for name, told in before.items() if name.partition("/")[2] == of}
+        kept[form][setting] = {**beside, part: {**tally.told(), **when}}
     RESULT.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
