@@ -142,7 +142,7 @@ async def _lists(call: ToolCall, since: Any) -> list[str]:
         {"approval": lambda employee: True, "policy_version": "2"}, {"undo": "pay_back"}, {"gateway": True},
         {"retry": Backoff(attempts=1)}, {"retry": Backoff(attempts=1, base_s=2.0)},
     ],
-    ids=str,
+    ids="-".join,
 )  # fmt: skip
 def test_an_attempt_records_by_digest_all_that_its_tools_are_declared_with(options: dict[str, Any]) -> None:
     def digest(**given: Any) -> str:
