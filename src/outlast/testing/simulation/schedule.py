@@ -308,8 +308,9 @@ class _Schedule:
     async def _watch_quiet(self) -> None:
         """Let the workers run on with nothing to do, and look whether anything grows."""
         database = self.world.database
-        # Those who are started again late are there, and sessions of the dead are swept.
-        await asyncio.sleep(_STAYS_S)
+        # Those who are started again late are there; whoever waited for an answer that does not come has
+        # given it up, and has another session; sessions of the dead are swept.
+        await asyncio.sleep(_STAYS_S + 2.0 * SETTINGS.lease_s)
         earlier = await database.dump()
         await asyncio.sleep(3.0 * SETTINGS.lease_s)
         self._ask(check_all(await database.dump(), earlier=earlier, quiet=True))
