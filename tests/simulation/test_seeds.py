@@ -25,6 +25,7 @@ from outlast.testing.simulation import Faults, crowded, narrow, run_schedule
         702,  # a no to a resend stood for ever, although a person wanted it sent again
         748,  # the same as 454, with a business key
         753,  # approvers changed a call twice, and both went under one key
+        1012,  # a fork made what its source had given up, and the judge took it for its source's
         1050,  # a decision was heard before there was a wait for it, and slept through
         1137,  # the same as 3, with other tasks
         1345,  # the same as 753, by way of a fork

@@ -174,6 +174,8 @@ class _Schedule:
         self.serving: dict[str, tuple[Member, Worker, asyncio.Task[None]]] = {}
         self.members: dict[Node, Member] = {}
         self.earlier: dict[str, list[dict[str, Any]]] | None = None
+        self.made_under: set[tuple[str, str]] = set()
+        """Keys that calls have succeeded under which are on record with one, and their tasks."""
         self.intents = 0
         """How many intents the workers have committed."""
         self.aimed: list[tuple[int, int, Kind]] = []
@@ -474,6 +476,8 @@ class _Schedule:
         ledger: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for row in dump["operations"]:
             ledger[row["task"]].append(row)
+            if row["idempotency_key"] is not None and row["state"] == "succeeded":
+                self.made_under.add((row["idempotency_key"], row["task"]))
         self._judge_consent(dump)
         self._judge_calm(dump)
         self._judge_repeats(dump)
@@ -512,10 +516,13 @@ class _Schedule:
             self.violations.append(f"{task}: heard {heard}; it was sent {sorted(sent)}")
 
     def _is_another_s(self, row: dict[str, Any]) -> bool:
-        """Whether a call goes under another task's key, and the operator has found it absent."""
-        own = row["idempotency_key"] in (None, f"{row['task']}:{row['key']}")
-        denied = row["state"] == "failed" and (row["task"], row["key"]) in self.people.denied
-        return denied and not own
+        """Whether a call is another task's to make: the operator has found it absent for a fork; or the task
+        that was forked has given it up, and its fork has made it."""
+        own = ids.sent_key(row["task"], row["key"], None)
+        failed = row["state"] == "failed"
+        if row["idempotency_key"] not in (None, own):
+            return failed and (row["task"], row["key"]) in self.people.denied
+        return failed and any(key == own and task != row["task"] for key, task in self.made_under)
 
     def _judge_consent(self, dump: dict[str, list[dict[str, Any]]]) -> None:
         """Look whether people decided on what they saw, and whether what needs their word has it."""
