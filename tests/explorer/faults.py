@@ -148,8 +148,7 @@ FAULTS: dict[str, Fault] = {
         "a child is accepted without its parent's lock",
         {
             "submit": lambda source: source.replace(
-                "perform outlast.lock_heads(array_agg(s.tenant), array_agg(s.parent))",
-                "perform array_agg(s.tenant)",
+                "perform outlast.lock_heads(v_tenants, v_parents);", "null;"
             )
         },
         "running",

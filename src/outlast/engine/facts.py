@@ -147,7 +147,10 @@ def _words(evidence: Sequence[EvidenceRow], attempt: int) -> list[EvidenceRow]:
     return [
         row
         for row in evidence
-        if row.says == "happened" and 1 <= row.attempt <= attempt and row.number > overruled
+        if row.says == "happened"
+        and row.source != passages.SOURCE
+        and 1 <= row.attempt <= attempt
+        and row.number > overruled
     ]
 
 

@@ -316,7 +316,8 @@ class Evidence:
     failed or is to be sent again; ``did_not_happen``, of the last attempt, of one settled as succeeded)
     reopens it: state ``unknown``, back in the reconciliation queue. That an operation which changes something
     happened stands until a person settles it: nobody else settles it otherwise, no outcome says that it
-    failed or is to be sent again, and no intent sends it again, unless twice is once.
+    failed or is to be sent again, and no intent sends it again, unless twice is once. A note of the gateway
+    (source ``gateway``) does not stand so: it is of one request, and a call may make several.
 
     Evidence about an unknown operation makes the settler look at it at once; one that was to be sent again is
     not any more, and its turn is raised, so that whoever was about to send it is refused. ``over`` does

@@ -99,7 +99,7 @@ where tenant = :tenant and task = :task and key = :key and attempt = :attempt an
             from evidence
             where evidence.tenant = operations.tenant and evidence.task = operations.task
                 and evidence.key = operations.key and evidence.says = 'happened'
-                and evidence.attempt between 1 and operations.attempt
+                and evidence.source <> 'gateway' and evidence.attempt between 1 and operations.attempt
                 and evidence.number > (
                     select coalesce(max(word.number), 0)
                     from evidence as word

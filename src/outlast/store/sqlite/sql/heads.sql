@@ -197,7 +197,7 @@ from evidence
 join operations on operations.tenant = evidence.tenant and operations.task = evidence.task
     and operations.key = evidence.key
 where evidence.tenant = :tenant and evidence.task = :task and evidence.key = :key and evidence.says = 'happened'
-    and evidence.attempt between 1 and operations.attempt and operations.effect <> 'read'
+    and evidence.source <> 'gateway' and evidence.attempt between 1 and operations.attempt and operations.effect <> 'read'
     and evidence.number > (
         select coalesce(max(word.number), 0)
         from evidence as word

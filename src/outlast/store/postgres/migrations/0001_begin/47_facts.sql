@@ -13,13 +13,14 @@ returns boolean language sql stable as $$
 $$;
 
 -- Answer whether evidence has it that an operation which changes something happened, of whichever attempt, and no person
--- has settled it since. It is asked under the head's lock.
+-- has settled it since. What a gateway saw of one request is not the word of the whole call. It is asked under the head's
+-- lock.
 create function outlast.word_stands(p_tenant text, p_task text, p_key text, p_attempt integer, p_effect text)
 returns boolean language sql stable as $$
     select p_effect <> 'read'
            and exists (select from outlast.evidence e
                         where e.tenant = p_tenant and e.task = p_task and e.key = p_key and e.says = 'happened'
-                          and e.attempt between 1 and p_attempt
+                          and e.source <> 'gateway' and e.attempt between 1 and p_attempt
                           and e.number > (select coalesce(max(w.number), 0)
                                             from outlast.evidence w
                                            where w.tenant = p_tenant and w.task = p_task and w.key = p_key
