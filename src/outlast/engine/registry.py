@@ -137,6 +137,7 @@ class Registry:
     latest: dict[str, str] = field(default_factory=dict)
     tools: dict[str, ToolSpec] = field(default_factory=dict)
     _checked: int = 0
+    _digest: tuple[int, int, str] = (0, 0, "")
 
     def add_agent(self, spec: AgentSpec) -> None:
         """Register an agent version; the last one registered of a name is what new tasks bind to.
@@ -221,12 +222,17 @@ class Registry:
     def configuration(self) -> str:
         """Answer the digest of what attempts run under: all that agents and tools are declared with, the
         version of a policy included; functions by their names."""
-        return canonical.digest(
-            {
-                "agents": [_declared(self.agents[name]) for name in sorted(self.agents)],
-                "tools": [_declared(self.tools[name]) for name in sorted(self.tools)],
-            }
-        )
+        agents, tools, digest = self._digest
+        # What is registered stays as it is; a process may start many workers.
+        if not digest or (agents, tools) != (len(self.agents), len(self.tools)):
+            digest = canonical.digest(
+                {
+                    "agents": [_declared(self.agents[name]) for name in sorted(self.agents)],
+                    "tools": [_declared(self.tools[name]) for name in sorted(self.tools)],
+                }
+            )
+            self._digest = (len(self.agents), len(self.tools), digest)
+        return digest
 
 
 def _declared(spec: Any) -> dict[str, Any]:
