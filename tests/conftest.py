@@ -131,7 +131,7 @@ async def _migrate(url: str) -> None:
 CROWDED = ("crashes", "drills")
 
 
-UPPER = ("engine", "server", "cli", "otherside", "gateway")
+UPPER = ("engine", "server", "cli", "otherside", "gateway", "drills")
 """Folders above the store. In the short form of the whole suite each of their tests runs on one of the two
 databases, by the same draw every time; the store's own suites always run on both."""
 KINDS = ("sqlite-file", "sqlite", "postgres")

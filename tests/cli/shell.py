@@ -166,7 +166,7 @@ class Terminal(Shell):
 
     def run(self, *arguments: str, given: str | None = None) -> Ended:
         """Run a command to its end."""
-        before = Path.cwd()
+        before, environ = Path.cwd(), dict(os.environ)
         os.chdir(self.folder)
         try:
             done = CliRunner().invoke(
@@ -174,6 +174,9 @@ class Terminal(Shell):
             )
         finally:
             os.chdir(before)
+            # What a command sets ends with its process, and here with the command.
+            os.environ.clear()
+            os.environ.update(environ)
         assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
         return Ended(code=done.exit_code, out=done.stdout, err=done.stderr)
 
