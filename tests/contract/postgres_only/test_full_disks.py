@@ -13,6 +13,7 @@ import asyncpg
 import pytest
 from tests.server.desk import Desk
 
+from outlast.drills import looking
 from outlast.errors import StoreUnavailable
 from outlast.store.postgres import PostgresStore, adapter, failures
 from outlast.testing.cramped import CrampedPostgres
@@ -130,9 +131,15 @@ async def test_clients_are_told_what_is_wrong_and_what_to_do(
         key = {"Idempotency-Key": '"while-it-was-full"'}
         body = {"agent": "echo", "input": {"value": secret}}
         await fill(cramped, "data")
-        answer = await desk.client.post("/v1/tasks", json=body, headers=key)
-        assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
-        assert int(answer.headers["retry-after"]) >= 1
+
+        async def told() -> Any:
+            answer = await desk.client.post("/v1/tasks", json=body, headers=key)
+            assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
+            assert int(answer.headers["retry-after"]) >= 1
+            # A server that could not go on begins anew first, and lets nobody in meanwhile.
+            return None if "not yet accepting connections" in answer.json()["detail"] else answer
+
+        answer = await looking.until(told, "the server did not come back", patience_s=30.0, every_s=0.1)
         assert (
             "its disk is full: make room there, and what waits goes on by itself" in answer.json()["detail"]
         )
