@@ -35,6 +35,7 @@ from typing import Any
 
 from outlast import clock, probes
 from outlast.core import canonical, ids, retry, values
+from outlast.core.budget import Passed
 from outlast.core.operation import OperationKind, changes_something
 from outlast.core.outcome import Failed, Outcome, Succeeded, Unknown
 from outlast.engine import approvals, guards, intents, outcomes, scopes, settling
@@ -82,7 +83,7 @@ async def _made(run: Run, kind: OperationKind, key: str, tool: ToolSpec, argumen
         return recorded(run, row)
     if key not in run.open:
         operation = _prepared(run, kind, key, tool, arguments, row, plain, request)
-        if row is None and _asks_nobody(operation) and _in_budget(run, operation):
+        if row is None and _asks_nobody(operation) and _passed(run, operation) is None:
             _hand_in(run, operation)
         else:
             begin(run, operation, functools.partial(_attempts, run, operation))
@@ -266,14 +267,14 @@ async def _attempts(
             await _wait(run, operation, answer)
 
 
-def _in_budget(run: Run, operation: Operation) -> bool:
-    """Count a call, unless the task's budget holds it back; what undoes something is not bound."""
-    return operation.undoes or run.spending.begin(operation.key) is None
+def _passed(run: Run, operation: Operation) -> Passed | None:
+    """Count a call, or answer which bound of the task's budget holds it back; what undoes is not bound."""
+    return None if operation.undoes else run.spending.begin(operation.key)
 
 
 async def _over_budget(run: Run, operation: Operation) -> HeldBack | None:
-    """Count a call, or end it as refused where the task's budget holds it back; what undoes is not bound."""
-    over = None if operation.undoes else run.spending.begin(operation.key)
+    """Count a call, or end it as refused where the task's budget holds it back."""
+    over = _passed(run, operation)
     if over is None:
         return None
     return await guards.refuse(run, operation, over.bound, over.message, code=BudgetExceeded.code)
