@@ -73,7 +73,7 @@ def _keys_are_forgotten(patch: Patch) -> None:
 
 
 def _words_are_not_heard(patch: Patch) -> None:
-    patch.sql("record_outcome", "evidence.says = 'happened'", "evidence.says = 'over'")
+    patch.sql("word_stands", "evidence.says = 'happened'", "evidence.says = 'over'")
 
 
 def _losers_are_copied(patch: Patch) -> None:

@@ -85,29 +85,13 @@ values (:tenant, :provider, :until_at)
 on conflict (tenant, provider) do update set until_at = max(until_at, excluded.until_at);
 
 -- Record an outcome by compare-and-set on attempt, turn and state; that it is to be sent again, only of a call under
--- way; that it did nothing, not against the word that it happened (see word_stands).
+-- way.
 -- name: record_outcome
 update operations
 set state = :state, result = :result, error = :error, turn = turn + 1, ended_at = :ended_at, settled_by = :settled_by,
     usage = coalesce(:usage, usage)
 where tenant = :tenant and task = :task and key = :key and attempt = :attempt and turn = :turn
-    and (state = 'running' or (state = 'unknown' and :state <> 'planned'))
-    and not (
-        :state in ('failed', 'planned') and effect <> 'read'
-        and exists (
-            select 1
-            from evidence
-            where evidence.tenant = operations.tenant and evidence.task = operations.task
-                and evidence.key = operations.key and evidence.says = 'happened'
-                and evidence.source <> 'gateway' and evidence.attempt between 1 and operations.attempt
-                and evidence.number > (
-                    select coalesce(max(word.number), 0)
-                    from evidence as word
-                    where word.tenant = operations.tenant and word.task = operations.task
-                        and word.key = operations.key and word.source = 'person'
-                )
-        )
-    );
+    and (state = 'running' or (state = 'unknown' and :state <> 'planned'));
 
 -- Take an operation's next turn by compare-and-set; from now on its outcome is unknown until evidence is
 -- there.
