@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from docs.prove import storms
+from docs.prove.kept import Kept
 from typer.main import get_command
 
 import outlast
@@ -588,12 +590,10 @@ def explored() -> str:
 
 
 @part
-def storms() -> str:
-    """The last long run: what happened, and what the judges saw."""
-    kept = json.loads((Path(__file__).parent / "explanation" / "prove.json").read_text())
-    told = []
-    if kept.get("simulation"):
-        rows = kept["simulation"]
+def proved() -> str:
+    """How far the long proof has come, of the simulation and of the storms, and what the judges saw."""
+    told, kept = [], Kept()
+    if rows := kept.rows("simulation"):
         done, broken = (sum(row[name] for row in rows) for name in ("schedules", "violations"))
         seen = coverage.Coverage()
         for row in rows:
@@ -612,17 +612,46 @@ def storms() -> str:
                         ", ".join(f"{first} to {last}" for first, last in row["ranges"]),
                         str(row["violations"]),
                         f"{row['schedules'] / row['cpu_s']:.0f}" if row["cpu_s"] else "-",
-                        f"{row['measured']}, {row['machine']}, Python {row['python']}",
+                        _measured(row),
                     )
                     for row in rows
                 ),
             )
         )
-    for one in kept["storms"].values():
-        where = f"{one['measured']}, {one['commit']}, {one['machine']}, Python {one['python']}"
-        load = f"load of the machine {one['load'][0]} before and {one['load'][1]} after it"
-        told.append(f"### On {one['store']}\n\n{where}; {load}.\n\n{report.markdown(one).strip()}")
+    for store in storms.STORES:
+        rows = kept.rows(storms.part_of(store))
+        if whole := storms.together(row["told"] for row in rows):
+            by_code = table(
+                (
+                    "code",
+                    "campaigns",
+                    "kills",
+                    "pauses",
+                    "restarts",
+                    "violations",
+                    "load of the machine",
+                    "measured",
+                ),
+                (
+                    (
+                        row["code"],
+                        row["told"]["campaigns"],
+                        *(row["told"]["families"][name] for name in ("kills", "pauses", "restarts")),
+                        len(row["told"]["violations"]),
+                        "{} to {}".format(*row["load"]),
+                        _measured(row),
+                    )
+                    for row in rows
+                ),
+            )
+            told.append(
+                f"### On {whole['store']}\n\n{report.markdown(whole).strip()}\n\nBy the code:\n\n{by_code}"
+            )
     return "\n\n".join(told)
+
+
+def _measured(row: dict[str, Any]) -> str:
+    return f"{row['measured']}, {row['machine']}, Python {row['python']}"
 
 
 def _proof() -> dict[str, Any]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-from argparse import Namespace
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from docs.prove import schedules, storms
+from docs.prove.kept import CHANGED, Kept
 
-from docs import prove
 from outlast.testing.simulation.coverage import FAULTS, PROMISED, Coverage
 from outlast.testing.simulation.runs import Tally
 
@@ -26,10 +25,9 @@ class Runs:
         self.broken = 0
         self.code = "abc"
         self.seen = Coverage(set(PROMISED), set(FAULTS))
-        self.path = path
-        monkeypatch.setattr(prove, "run_apart", self.run_apart)
-        monkeypatch.setattr(prove, "RESULT", path)
-        monkeypatch.setattr(prove, "_code", lambda: self.code)
+        self.kept = Kept(path)
+        monkeypatch.setattr(schedules, "run_apart", self.run_apart)
+        monkeypatch.setattr(schedules, "code_now", lambda: self.code)
 
     def run_apart(self, pieces: Iterable[Piece], *, jobs: int) -> Iterator[tuple[Piece, Tally]]:
         for first, count in pieces:
@@ -41,15 +39,12 @@ class Runs:
 
     def prove(self, first: int, count: int, *, afresh: bool = False) -> bool:
         """Ask for so many schedules, with what is kept from before."""
-        asked = Namespace(seed=first, schedules=count, jobs=1, afresh=afresh)
-        kept = json.loads(self.path.read_text()) if self.path.exists() else {}
-        return prove.simulate(kept, asked, {"measured": "today"})
+        return schedules.prove(self.kept, first=first, count=count, jobs=1, afresh=afresh)
 
     @property
     def rows(self) -> list[dict[str, Any]]:
         """What is on record."""
-        rows: list[dict[str, Any]] = json.loads(self.path.read_text())["simulation"]
-        return rows
+        return self.kept.rows("simulation")
 
 
 @pytest.fixture
@@ -91,7 +86,7 @@ def test_other_code_goes_on_in_a_row_of_its_own(runs: Runs) -> None:
 
 
 def test_code_with_changes_is_never_the_same_code(runs: Runs) -> None:
-    runs.code = f"abc{prove.CHANGED}"
+    runs.code = f"abc{CHANGED}"
     runs.prove(1, 200)
     runs.prove(1, 400)
     assert [row["schedules"] for row in runs.rows] == [200, 200]
@@ -113,3 +108,117 @@ def test_what_no_row_has_come_through_makes_it_void(runs: Runs) -> None:
     assert not runs.prove(1, 10)
     runs.seen.faults.add("relay crash")
     assert runs.prove(1, 20)
+
+
+class Drill:
+    """Stands in for the drill: each portion has some of what it was asked for; keeps what was asked."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+        self.kept = Kept(path)
+        self.asked: list[tuple[int, storms.Wanted]] = []
+        self.cut_after = 1_000_000
+        self.code = "abc"
+        self.violations: list[dict[str, Any]] = []
+        monkeypatch.setattr(storms, "_play", self.play)
+        monkeypatch.setattr(storms, "code_now", lambda: self.code)
+
+    def play(self, wanted: storms.Wanted, store: str, seed: int) -> dict[str, Any]:
+        if len(self.asked) >= self.cut_after:
+            raise KeyboardInterrupt
+        self.asked.append((seed, wanted))
+        number = len(self.asked)
+        return {
+            "verdict": "fail" if self.violations else "pass",
+            "seed": seed,
+            "store": store,
+            "campaigns": 2,
+            "seeds": [seed, seed + 1],
+            "storm_s": 30.0,
+            "misfortunes": {"kill_worker": 3},
+            "families": {"kills": 3, "pauses": 2, "restarts": 1 if store == "postgres" else 0},
+            "not_played": {},
+            "accepted": 10,
+            "tasks": {"succeeded": 10},
+            "tasks_per_s": float(number),
+            "calls": 20,
+            "effects": 10,
+            "answers_lost": 1,
+            "history": 5,
+            "rest_s": float(10 - number),
+            "takeover_s": {"short": {"tasks": 4, "p50": 1.0 * number, "p99": 5.0 - number}},
+            "judges": {"events_are_dense": len(self.violations)},
+            "violations": self.violations,
+        }
+
+    def prove(self, store: str, kills: int, *, restarts: int = 0, afresh: bool = False) -> bool:
+        """Ask for so many kills, with what is kept from before."""
+        wanted = storms.Wanted(seconds=1.0, kills=kills, pauses=1, restarts=restarts)
+        return storms.prove(self.kept, store, wanted, seed=100, afresh=afresh)
+
+    def told(self, store: str) -> list[dict[str, Any]]:
+        """What is on record of a store."""
+        return [row["told"] for row in self.kept.rows(storms.part_of(store))]
+
+
+@pytest.fixture
+def drill(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Drill:
+    """What is played instead of storms."""
+    return Drill(monkeypatch, tmp_path / "prove.json")
+
+
+def test_storms_go_on_where_they_were_cut(drill: Drill) -> None:
+    drill.cut_after = 2
+    with pytest.raises(KeyboardInterrupt):
+        drill.prove("sqlite", 9)
+    drill.cut_after = 1_000
+    assert drill.prove("sqlite", 9)
+    assert [seed for seed, _ in drill.asked] == [100, 102, 104]
+    (told,) = drill.told("sqlite")
+    assert (told["campaigns"], told["families"], told["storm_s"]) == (
+        6,
+        {"kills": 9, "pauses": 6, "restarts": 0},
+        90.0,
+    )
+    assert drill.prove("sqlite", 9)
+    assert len(drill.asked) == 3
+
+
+def test_a_portion_is_asked_for_at_a_time(drill: Drill) -> None:
+    drill.prove("postgres", 100, restarts=10)
+    assert {(wanted.kills, wanted.restarts) for _, wanted in drill.asked} == {(5, 1), (5, 0), (4, 0), (1, 0)}
+
+
+def test_storms_are_told_together(drill: Drill) -> None:
+    drill.prove("sqlite", 6)
+    (told,) = drill.told("sqlite")
+    assert told["tasks_per_s"] == 1.5
+    assert told["rest_s"] == 9.0
+    assert told["takeover_s"] == {"short": {"tasks": 8, "p50": 2.0, "p99": 4.0}}
+    assert (told["misfortunes"], told["judges"]) == ({"kill_worker": 6}, {"events_are_dense": 0})
+
+
+def test_storms_by_other_code_have_a_row_of_their_own(drill: Drill) -> None:
+    drill.prove("sqlite", 3)
+    drill.code = "def"
+    drill.prove("sqlite", 9)
+    assert [told["campaigns"] for told in drill.told("sqlite")] == [2, 4]
+
+
+def test_a_storm_that_broke_something_ends_it_until_it_is_forgotten(drill: Drill) -> None:
+    drill.violations = [{"seed": 100, "judge": "events_are_dense", "text": "one is missing"}]
+    assert not drill.prove("sqlite", 9)
+    drill.violations = []
+    assert not drill.prove("sqlite", 9)
+    assert len(drill.asked) == 1
+    assert drill.prove("sqlite", 9, afresh=True)
+
+
+def test_the_parts_leave_each_other_alone(drill: Drill, runs: Runs) -> None:
+    runs.prove(1, 200)
+    drill.prove("sqlite", 3)
+    drill.prove("postgres", 3, restarts=1)
+    assert [row["schedules"] for row in runs.rows] == [200]
+    assert [told["store"] for told in (*drill.told("sqlite"), *drill.told("postgres"))] == [
+        "sqlite",
+        "postgres",
+    ]
