@@ -268,6 +268,8 @@ class NodeStore:
             raise
         site.note(f"{self._name} {verb}" if fault == "none" else f"{self._name} {verb} {fault}")
         if fault == "silent":
+            # Whoever waits, were it a person who has only just opened, is there until its driver gives up.
+            site.expect(_SILENCE_S)
             if verb.startswith("flush"):
                 # What it was to write may have to be written down another way.
                 site.keep(_SILENCE_S)
