@@ -48,7 +48,7 @@ def test_what_was_found_once_is_not_found_again(seed: int) -> None:
     [
         12931,  # a renewal was never answered, and its worker had to open another session in a quiet system
         8853,  # two renewals were told that a session was gone, and the one opened since was given up
-        24272,  # a person opened in vain, and still waited when all had ended: the world did not wait for people
+        24272,  # a person opened in vain and still waited when all had ended, which the world did not await
     ],
 )
 def test_what_was_found_once_in_a_small_schedule_is_not_found_again(seed: int) -> None:
