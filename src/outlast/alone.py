@@ -12,7 +12,7 @@ from outlast.core import ids
 from outlast.core.durations import Duration, microseconds
 from outlast.engine import scopes
 from outlast.engine.alone import Alone, Place
-from outlast.engine.run import GatewayPlace
+from outlast.engine.host import GatewayPlace
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import ConfigurationError
 

@@ -20,9 +20,9 @@ from outlast.core.webhooks import SignedBody
 from outlast.engine.acceptance import takes_input
 from outlast.engine.alone import AGENT
 from outlast.engine.declaring import ToolOptions, tool_spec
+from outlast.engine.host import CallbackPlace, GatewayPlace
 from outlast.engine.processes import check_importable
 from outlast.engine.registry import AgentSpec, Registry
-from outlast.engine.run import CallbackPlace, GatewayPlace
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.signature import Signature
 from outlast.engine.steps import MARK, StepOptions

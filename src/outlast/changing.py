@@ -15,9 +15,9 @@ from outlast.backing import Backing
 from outlast.core import canonical, ids, values
 from outlast.core.durations import Duration, microseconds
 from outlast.core.record import record
+from outlast.engine.host import CallbackPlace
 from outlast.engine.registry import AgentSpec
 from outlast.engine.rehearsal import Rehearsed, rehearse
-from outlast.engine.run import CallbackPlace
 from outlast.entrances import guarded
 from outlast.errors import (
     AcceptanceConflict,

@@ -214,7 +214,7 @@ def answer_to_another_question(patch: Patch) -> None:
     known = effects.known
 
     def careless(run: Any, key: str, kind: Any, name: str, request: str, *more: Any, **options: Any) -> Any:
-        row = run.row(key)
+        row = run.known.row(key)
         return known(run, key, kind, name, request if row is None else row.request, *more, **options)
 
     patch.set(effects, "known", careless)

@@ -88,8 +88,8 @@ def lease_kept(patch: Patch) -> None:
 def lease_released_before_draining(patch: Patch) -> None:
     async def at_once(run: Run) -> None:
         run.sealed = True
-        for key in list(run.open):
-            run.cut(key)
+        for key in list(run.works.open):
+            run.works.cut(key)
 
     patch.set(Run, "_drain_calls", at_once)
 

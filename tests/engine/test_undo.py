@@ -441,7 +441,7 @@ async def test_an_unknown_that_is_settled_while_another_is_waited_for_is_undone_
             [(worker, _)] = house.workers
             run = worker.run_of("default", handle.id)
             assert run is not None
-            if (settling := run.open.get("two")) is not None:
+            if (settling := run.works.open.get("two")) is not None:
                 await asyncio.wait({settling})
                 await asyncio.sleep(0)
         return f"T-{name}"

@@ -37,10 +37,11 @@ from outlast.core import canonical, ids, values
 from outlast.core.record import record
 from outlast.engine import effects
 from outlast.engine.hearing import Hearing
+from outlast.engine.host import GatewayPlace
 from outlast.engine.housekeeping import sweeper
 from outlast.engine.housekeeping.delivering import keep_delivering
 from outlast.engine.registry import AgentSpec, Registry, ToolSpec
-from outlast.engine.run import CALM_TURNS, GatewayPlace, Wait
+from outlast.engine.run import CALM_TURNS, Wait
 from outlast.engine.scoped import Patience, Scoped
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.signature import Signature
@@ -239,11 +240,11 @@ class Alone(Worker):
         """Be the agent's code: stand for the block until it is left for good."""
         run = self.run_of(context.tenant, context.id)
         assert isinstance(run, Scoped)
-        known = run.rows.get(ENTER)
+        known = run.known.rows.get(ENTER)
         run.append(
             RecordOperation(
                 key=ENTER,
-                position=run.next_position() if known is None else known.position,
+                position=run.known.next_position() if known is None else known.position,
                 kind="signal",
                 name=ENTER,
                 state="running",
@@ -404,9 +405,9 @@ class Alone(Worker):
 
     async def _withdraw(self, run: Scoped, key: str) -> None:
         """Take back a call that does nothing but wait, so that nothing is sent behind its caller's back."""
-        if key in run.open and key not in run.critical:
-            over = run.join(key)
-            run.cut(key)
+        if key in run.works.open and key not in run.works.critical:
+            over = run.works.join(key)
+            run.works.cut(key)
             await asyncio.wait({over})
             for _ in range(CALM_TURNS):
                 # Whoever joined it is told a turn later.
@@ -414,18 +415,18 @@ class Alone(Worker):
 
     async def _look_again(self, run: Scoped, key: str) -> None:
         """Read what is on disk of one operation, and what people have said of it."""
-        known = run.rows.get(key)
+        known = run.known.rows.get(key)
         if known is None or known.state not in FINAL:
             query = OperationFilter(tenant=run.tenant, task=run.task, key=key, limit=1)
             for row in await self.insist(lambda: self.store.list_operations(query)):
-                run.rows[key] = row
+                run.known.rows[key] = row
         await run.read_approvals()
 
     async def _recall(
         self, past: Scoped, key: str, tool: ToolSpec, args: Sequence[Any], named: dict[str, Any]
     ) -> Any:
         """Answer a call of a scope that was closed."""
-        row, operation = past.rows.get(key), ids.operation_id(past.task, key)
+        row, operation = past.known.rows.get(key), ids.operation_id(past.task, key)
         if row is not None and row.state == "unknown":
             why = "its scope was closed, and it is not settled yet"
             raise Unsettled(f"operation {operation}: {why}", operation=operation, why=why, plan="person")
@@ -436,7 +437,7 @@ class Alone(Worker):
         try:
             return await effects.call(past, key, tool, tuple(args), named)
         except asyncio.CancelledError:
-            if past.bound.get(key) is not None:
+            if past.known.bound.get(key) is not None:
                 raise
             raise OperationConflict(
                 f"operation {operation} is on record as {row.name} with other arguments"

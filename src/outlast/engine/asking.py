@@ -105,7 +105,7 @@ async def ask(run: Run, key: str, asked: Question) -> Any:
     row = known(run, key, "signal", NAME, asked.fingerprint)
     if row is not None and row.state in ("succeeded", "failed"):
         return _restore(asked, recorded(run, row))
-    position = row.position if row is not None else run.next_position()
+    position = row.position if row is not None else run.known.next_position()
     approval = run.approvals.get((key, 1))
     try:
         if approval is None:
@@ -178,7 +178,7 @@ def _record(run: Run, key: str, position: int, asked: Question, approval: Approv
         result = None
         error = _refusal(approval)
     _put_on_record(run, key, position, asked, result, error)
-    return recorded(run, run.rows[key])
+    return recorded(run, run.known.rows[key])
 
 
 def _put_on_record(
@@ -208,7 +208,7 @@ def _put_on_record(
             events=(event(f"operation.{state}", operation=key, kind="signal", name=NAME),),
         )
     )
-    run.remember(key, position, "signal", NAME, state, asked.fingerprint, result, error)
+    run.known.remember(key, position, "signal", NAME, state, asked.fingerprint, result, error)
 
 
 def _refusal(approval: ApprovalRow) -> str:

@@ -141,7 +141,7 @@ class Child:
     async def _cancel(self, reason: str) -> None:
         run = self._run
         await self._accepted()
-        row = run.row(self.key)
+        row = run.known.row(self.key)
         if row is not None and row.state in ("succeeded", "failed"):
             return
         request = Cancel(tenant=run.tenant, task=self.id, by="parent", reason=reason[:MAX_ERROR_TEXT])
@@ -153,7 +153,7 @@ class Child:
         timer, due_at = None, None
         if timer_key is not None:
             timer, due_at = self._timer(timer_key)
-        row = run.row(self.key)
+        row = run.known.row(self.key)
         if row is None or row.state not in ("succeeded", "failed"):
             if timer is not None and due_at is None and timeout_us:
                 await on_disk(run, timer.begun(timeout_us))
@@ -172,7 +172,7 @@ class Child:
         row = known(run, key, "timer", "result", request)
         if row is not None and row.state in ("succeeded", "failed"):
             recorded(run, row)
-        position = row.position if row is not None else run.next_position()
+        position = row.position if row is not None else run.known.next_position()
         timer = _Timer(kind="timer", name="result", key=key, position=position, request=request)
         return timer, None if row is None or row.state != "running" else row.due_at
 
@@ -186,7 +186,7 @@ class Child:
             else:
                 await self._within(timer, due_at, taken)
             run.check()
-            row = run.row(self.key)
+            row = run.known.row(self.key)
             assert row is not None, "it was just put on record"
             return row
         except asyncio.CancelledError:
@@ -286,7 +286,7 @@ class Family:
         run = self._run
         if run.sealed:
             return False
-        row = run.row(child.key)
+        row = run.known.row(child.key)
         if row is not None and row.state in ("succeeded", "failed"):
             return True
         probes.reach("waits.before_take")
@@ -368,7 +368,7 @@ class Family:
             ),
             leisurely=True,
         )
-        run.remember(key, child._position, "child", name, state, child._request, result, error)
+        run.known.remember(key, child._position, "child", name, state, child._request, result, error)
         run.host.nursery.forget(run, child)
         for future in self._waiting.pop(key, ()):
             if not future.done():
@@ -410,7 +410,7 @@ def spawn(run: Run, key: str, spec: AgentSpec, given: Any, options: Options) -> 
     before = family.spawned.get(key)
     if before is not None:
         return before
-    position = row.position if row is not None else run.next_position()
+    position = row.position if row is not None else run.known.next_position()
     child = Child(run, key, spec, position, request, text)
     held = run.spending.begin_child(key) if row is None else None
     if held is not None:

@@ -81,17 +81,17 @@ async def _made(run: Run, kind: OperationKind, key: str, tool: ToolSpec, argumen
     row = known(run, key, kind, tool.name, request, plain, replans=True)
     if row is not None and row.state in ("succeeded", "failed"):
         return recorded(run, row)
-    if key not in run.open:
+    if key not in run.works.open:
         operation = _prepared(run, kind, key, tool, arguments, row, plain, request)
         if row is None and _asks_nobody(operation) and _passed(run, operation) is None:
             _hand_in(run, operation)
         else:
             begin(run, operation, functools.partial(_attempts, run, operation))
     try:
-        return await run.join(key)
+        return await run.works.join(key)
     except asyncio.CancelledError:
         if scopes.lost():
-            run.let_go(key)
+            run.works.let_go(key)
         raise
 
 
@@ -119,12 +119,12 @@ def _prepared(
     plain: Any,
     request: str,
 ) -> Operation:
-    issued = run.issued.get(key) if row is None else None
+    issued = run.known.issued.get(key) if row is None else None
     if issued is not None and (issued.kind, issued.name, issued.request) != (kind, tool.name, request):
         issued = None
     operation = Operation(
         key=key,
-        position=row.position if row is not None else run.next_position(),
+        position=row.position if row is not None else run.known.next_position(),
         tool=tool,
         arguments=arguments,
         text=values.encode(plain, what=f"the arguments of tool {tool.name}"),
@@ -152,10 +152,10 @@ def _prepared(
 
 
 def begin(run: Run, operation: Operation, work: Callable[[], Awaitable[Any]]) -> None:
-    """Let an operation be worked at in a task of its own; ``run.join`` waits for what comes of it."""
+    """Let an operation be worked at in a task of its own; ``run.works.join`` waits for what comes of it."""
     run.active += 1
     # Cut before its first step it would tell nobody that it is over.
-    run.critical.add(operation.key)
+    run.works.critical.add(operation.key)
     run.own(operation.key, _perform(run, operation, work))
 
 
@@ -171,15 +171,15 @@ def _hand_in(run: Run, operation: Operation) -> None:
     What makes the call begins with the verdict, in the context of this moment.
     """
     run.active += 1
-    run.critical.add(operation.key)
-    run.open[operation.key] = None
+    run.works.critical.add(operation.key)
+    run.works.open[operation.key] = None
     probes.reach("effects.before_intent")
     context = scopes.outside_races() or contextvars.copy_context()
     heard, since = run.facts, clock.monotonic()
 
     def told(refused: str | None, error: Exception | None) -> None:
         # Unless its attempt has ended without it.
-        if operation.key in run.open:
+        if operation.key in run.works.open:
             first = functools.partial(_first_attempt, run, operation, heard, since, refused, error)
             work = functools.partial(_attempts, run, operation, first)
             run.own(operation.key, _perform(run, operation, work), context)
@@ -200,7 +200,7 @@ async def _perform(run: Run, operation: Operation, work: Callable[[], Awaitable[
     finally:
         run.active -= 1
         run.touched += 1
-        run.close(operation.key, result, error)
+        run.works.close(operation.key, result, error)
         run.quiet()
 
 
@@ -214,7 +214,7 @@ def _end_of(run: Run, operation: Operation, error: BaseException) -> BaseExcepti
         case BatchRejected():
             run.unstorable(error)
         case asyncio.CancelledError():
-            if operation.key in run.lost and operation.state == "planned" and not run.sealed:
+            if operation.key in run.works.lost and operation.state == "planned" and not run.sealed:
                 guards.lose_race(run, operation)
         case _:
             return error
@@ -226,20 +226,20 @@ async def _attempts(
 ) -> Any:
     """Make attempts until the operation is over. attempt: the first one, if that has begun."""
     if attempt is None:
-        run.critical.discard(operation.key)
+        run.works.critical.discard(operation.key)
         if run.sealed:
             raise asyncio.CancelledError
     if (
         operation.issued is not None
-        and operation.key not in run.lost
+        and operation.key not in run.works.lost
         and await settling.may_have_happened(run, operation.issued)
     ):
         if await _over_budget(run, operation) is not None:
-            return recorded(run, run.rows[operation.key])
+            return recorded(run, run.known.rows[operation.key])
         await settling.take_over(run, operation)
     while True:
         if attempt is None:
-            if operation.key in run.lost:
+            if operation.key in run.works.lost:
                 # What was under way when its race was lost has ended; there is no next attempt.
                 raise asyncio.CancelledError
             if operation.state in ("running", "unknown"):
@@ -248,7 +248,7 @@ async def _attempts(
                 if isinstance(settled, Succeeded):
                     return settled.result
                 if isinstance(settled, Failed):
-                    return recorded(run, run.rows[operation.key])
+                    return recorded(run, run.known.rows[operation.key])
                 if settled is settling.WAIT:
                     await _wait_for_settlement(run, operation)
                     continue
@@ -262,7 +262,7 @@ async def _attempts(
             raise asyncio.CancelledError
         if operation.state in ("succeeded", "failed"):
             # From the record, so that the agent sees the very same on every replay.
-            return recorded(run, run.rows[operation.key])
+            return recorded(run, run.known.rows[operation.key])
         if isinstance(answer, HeldBack):
             await _wait(run, operation, answer)
 
@@ -292,7 +292,7 @@ async def _attempt(run: Run, operation: Operation) -> Outcome | HeldBack:
     consent = await approvals.consent(run, operation)
     if isinstance(consent, HeldBack):
         return consent
-    run.critical.add(operation.key)
+    run.works.critical.add(operation.key)
     try:
         missing = None if operation.tool.requires is None else await guards.unmet(operation)
         if missing is not None:
@@ -304,7 +304,7 @@ async def _attempt(run: Run, operation: Operation) -> Outcome | HeldBack:
         refused = await run.commit(intents.make(operation, consent, resend))
         return await _after_intent(run, operation, consent, resend, heard, since, refused)
     finally:
-        run.critical.discard(operation.key)
+        run.works.critical.discard(operation.key)
 
 
 async def _first_attempt(
@@ -316,7 +316,7 @@ async def _first_attempt(
             raise error
         return await _after_intent(run, operation, None, None, heard, since, refused)
     finally:
-        run.critical.discard(operation.key)
+        run.works.critical.discard(operation.key)
 
 
 async def _after_intent(
@@ -387,7 +387,7 @@ async def _body(run: Run, operation: Operation, approval: int | None, since: flo
     )
     limit = run.host.limits.within(tool_call.remaining())
     if not changes and (task := asyncio.current_task()) is not None:
-        run.cuts[operation.key] = task.cancel
+        run.works.cuts[operation.key] = task.cancel
     try:
         # Not every tool asks before it sends, so it is asked here as well.
         tool_call.check()
@@ -405,7 +405,7 @@ async def _body(run: Run, operation: Operation, approval: int | None, since: flo
             return Unknown(reason="timeout", clue=f"no answer within {max(deadline - since, 0.0):g} s")
         return _classified(error, tool_call, changes=changes)
     finally:
-        run.cuts.pop(operation.key, None)
+        run.works.cuts.pop(operation.key, None)
         operation.may_run_on = tool_call.may_run_on
         if tool_call.usage:
             operation.usage += tool_call.usage
@@ -493,7 +493,7 @@ async def _wait(run: Run, operation: Operation, held: HeldBack) -> None:
         return
     if held.wait_s is not None and held.wait_s <= 0:
         return
-    if operation.key in run.lost:
+    if operation.key in run.works.lost:
         # Its race was lost while its gate was asked, which nothing cuts: there is nothing left to wait for.
         return
     run.active -= 1

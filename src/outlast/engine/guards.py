@@ -177,7 +177,7 @@ def _record(
         )
     )
     operation.state = state
-    run.remember(
+    run.known.remember(
         operation.key,
         operation.position,
         operation.kind,

@@ -113,7 +113,7 @@ async def record(run: Run, operation: Operation, outcome: Outcome, wait: tuple[s
     operation.turn += 1
     operation.state = state
     if state in ("succeeded", "failed"):
-        run.remember(
+        run.known.remember(
             operation.key,
             operation.position,
             operation.kind,
@@ -135,7 +135,7 @@ async def record(run: Run, operation: Operation, outcome: Outcome, wait: tuple[s
         )
     )
     if state == "succeeded" and error is not None:
-        recorded(run, run.rows[operation.key])
+        recorded(run, run.known.rows[operation.key])
     return outcome
 
 

@@ -65,9 +65,9 @@ async def attach(run: Run, key: str, provider: str, session: str, part: str) -> 
     if row is not None:
         recorded(run, row)
         return
-    if key in run.stepping:
+    if key in run.works.stepping:
         raise under_way(key)
-    run.stepping.add(key)
+    run.works.stepping.add(key)
     run.active += 1
     try:
         refused = await run.commit(AttachSession(provider=provider, session=session, run=part))
@@ -80,10 +80,10 @@ async def attach(run: Run, key: str, provider: str, session: str, part: str) -> 
         run.unstorable(error)
         raise asyncio.CancelledError from None
     finally:
-        run.stepping.discard(key)
+        run.works.stepping.discard(key)
         run.active -= 1
         run.quiet()
-    recorded(run, run.rows[key])
+    recorded(run, run.known.rows[key])
 
 
 def _record(run: Run, key: str, request: str, asked: dict[str, str], refused: str | None) -> None:
@@ -95,7 +95,7 @@ def _record(run: Run, key: str, request: str, asked: dict[str, str], refused: st
         )
         message = f"{what} is held by another task" + (f", {holder}" if holder else "")
         error, state = failure(SessionTaken.code, message, retryable=False), "failed"
-    position = run.next_position()
+    position = run.known.next_position()
     run.append(
         RecordOperation(
             key=key,
@@ -108,7 +108,7 @@ def _record(run: Run, key: str, request: str, asked: dict[str, str], refused: st
             events=(event(f"operation.{state}", operation=key, kind="value", name=NAME),),
         )
     )
-    run.remember(
+    run.known.remember(
         key, position, "value", NAME, "succeeded" if error is None else "failed", request, None, error
     )
 

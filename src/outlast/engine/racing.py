@@ -114,7 +114,7 @@ async def _race(run: Run, key: str, request: str, branches: tuple[Awaitable[Any]
 
 
 def _record(run: Run, key: str, request: str, winner: int) -> None:
-    result, position = values.encode(winner), run.next_position()
+    result, position = values.encode(winner), run.known.next_position()
     run.append(
         RecordOperation(
             key=key,
@@ -127,7 +127,7 @@ def _record(run: Run, key: str, request: str, winner: int) -> None:
             events=(event("operation.succeeded", operation=key, kind="value", name=NAME, first=winner),),
         )
     )
-    run.remember(key, position, "value", NAME, "succeeded", request, result)
+    run.known.remember(key, position, "value", NAME, "succeeded", request, result)
 
 
 async def _cut(tasks: list[asyncio.Task[Any]]) -> None:

@@ -35,9 +35,10 @@ from outlast.core.record import record
 from outlast.engine import racing, scopes
 from outlast.engine.children import Child
 from outlast.engine.context import TaskContext, tool_spec_of
+from outlast.engine.host import CallbackPlace, Host
 from outlast.engine.limits import Limits
 from outlast.engine.registry import AgentSpec, Registry
-from outlast.engine.run import CallbackPlace, Host, Interruption, Run, Unrecorded, Wait
+from outlast.engine.run import Interruption, Run, Unrecorded, Wait
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.waits import CALLBACK
 from outlast.engine.wording import text_of
@@ -188,7 +189,7 @@ class _Rehearsal(Run):
         inside = tuple(f"{key}/" for key in self.met)
         return [
             row
-            for row in sorted(self.rows.values(), key=lambda row: row.position)
+            for row in sorted(self.known.rows.values(), key=lambda row: row.position)
             if row.kind not in ("value", "compensation")
             and row.key not in self.met
             and not row.key.startswith(inside)
@@ -255,7 +256,7 @@ def _may_have_acted(row: OperationRow) -> bool:
 
 def _parted(run: _Rehearsal, rows: list[OperationRow]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Part what nobody asked for into what the code was past, and what it has not come to."""
-    reached = max((run.rows[key].position for key in run.met), default=-1)
+    reached = max((run.known.rows[key].position for key in run.met), default=-1)
     if not run.goes_on_at and not run.differences:
         return tuple(row.key for row in rows), ()
     return (

@@ -30,36 +30,29 @@ import functools
 from collections.abc import Awaitable, Callable, Coroutine
 from contextvars import Context
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 from outlast import clock, probes, telemetry
-from outlast.core import retry, values
-from outlast.core.operation import OperationKind, OperationState
-from outlast.core.record import record
-from outlast.core.transitions import WAITING_REASONS
-from outlast.engine import mismatch, scopes
-from outlast.engine.finding import Inquiries
+from outlast.core import values
+from outlast.core.operation import OperationKind
+from outlast.engine import endings, scopes
+from outlast.engine.host import Host
 from outlast.engine.inbox import Inbox
-from outlast.engine.journal import Journal
-from outlast.engine.limits import Limits
-from outlast.engine.registry import AgentSpec, Registry
-from outlast.engine.session import Session
-from outlast.engine.settings import WorkerSettings
+from outlast.engine.known import Known
+from outlast.engine.registry import AgentSpec
 from outlast.engine.spending import Spending
-from outlast.engine.wording import event, failure, text_of
+from outlast.engine.wording import event, text_of
+from outlast.engine.works import Works
 from outlast.errors import (
-    DeadlineExceeded,
-    InvalidRequest,
     LeaseLost,
     OperationError,
     OutlastError,
 )
 from outlast.store.approving import ApprovalRow
-from outlast.store.contract import BatchRejected, Store
+from outlast.store.contract import BatchRejected
 from outlast.store.entries import AppendEvents, EndAttempt, Entry
 from outlast.store.posting import News
-from outlast.store.records import Claimed, Evidence, Loaded, OperationRow, TaskRef
-from outlast.tools.passing import Pass
+from outlast.store.records import Claimed, Loaded, OperationRow
 
 T = TypeVar("T")
 Interruption = Literal[
@@ -81,81 +74,6 @@ class Unrecorded(BaseException):
 
 class Outpaced(Exception):
     """The ledger moved on under a lease that still stands: begin again from what is on disk."""
-
-
-@record
-class CallbackPlace:
-    """Where a callback is answered. url: None where the app does not know where it is reached. secret: what
-    the answer has to be signed with, None where it need not be."""
-
-    token: str
-    url: str | None
-    secret: str | None
-
-
-@record
-class GatewayPlace:
-    """A gateway, and how to sign for it. url: None where the app does not know where it listens."""
-
-    url: str | None
-    sign: Callable[[Pass], str]
-
-
-class Host(Protocol):
-    """What a run needs of the worker that runs it."""
-
-    settings: WorkerSettings
-    registry: Registry
-    journal: Journal
-    session: Session
-    store: Store
-    inquiries: Inquiries
-    limits: Limits
-    nursery: Any
-    """Submits children and reads their ends; see ``nursery.Nursery``."""
-    gateway: GatewayPlace | None
-    """None where nobody can sign for one."""
-    draining: bool
-    grace_ends: float | None
-    """When the time to let calls end is over, once the worker leaves; by the monotonic clock."""
-
-    def make_room(self) -> None:
-        """A run needs its slot no more."""
-        ...
-
-    async def in_thread(self, function: Callable[[], T]) -> T:
-        """Call a blocking function without blocking the loop."""
-        ...
-
-    async def in_process(
-        self, function: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]
-    ) -> str:
-        """Call a function in a process of its own; answer its result as JSON text."""
-        ...
-
-    def callback(self, tenant: str, task: str, key: str, signed: bool) -> CallbackPlace:
-        """Answer where a callback is answered."""
-        ...
-
-    def http_client(self) -> Any:
-        """The process's shared HTTP client."""
-        ...
-
-    async def insist(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Ask the store, again and again while it is away."""
-        ...
-
-    def keep_evidence(self, evidence: Evidence) -> None:
-        """Store a piece of evidence that has no lease any more."""
-        ...
-
-    def straggle(self, task: asyncio.Task[Any]) -> None:
-        """Watch over a call that outlives its run."""
-        ...
-
-    def warn_once(self, about: str, advice: str) -> None:
-        """Tell developers something, the first time that it is seen in this process."""
-        ...
 
 
 @dataclass(slots=True)
@@ -182,12 +100,7 @@ class Run:
         self.spec = spec
         self.tenant, self.task, self.epoch = claimed.tenant, claimed.task, claimed.epoch
         self.session_id = host.session.id
-        self._rows: dict[str, OperationRow] = {row.key: row for row in loaded.operations}
-        self._remembered: dict[str, tuple[Any, ...]] = {}
-        """Operations that ended in this attempt; few are asked for again, so their rows are made late."""
-        self.bound: dict[str, str] = {}
-        """The request that each key stands for in this attempt."""
-        self.position = max((row.position for row in loaded.operations), default=0)
+        self.known = Known(self.tenant, self.task, loaded)
         self.interruption: Interruption | None = None
         self.detail = ""
         self.sealed = False
@@ -195,16 +108,10 @@ class Run:
         self.leaving = False
         """Whether nothing is left but to bring the ending to disk; it holds no slot any more."""
         self.returned = False
-        self.open: dict[str, asyncio.Task[None] | None] = {}
-        """What works at each operation that is not over; None while its first intent is on its way."""
-        self._joined: dict[str, list[asyncio.Future[Any]]] = {}
-        self.critical: set[str] = set()
-        self.stepping: set[str] = set()
+        self.works = Works()
         self.waits: dict[str, Wait] = {}
         self.facts = claimed.facts
         """How far the run has heard what was posted for its task; a suspension says so."""
-        self.issued = {row.key: row for row in loaded.issued}
-        """Calls that the task which it was forked from has made behind the fork."""
         self.spending = Spending(loaded.budget, loaded.depth, loaded.operations)
         self.instead: Callable[[], Awaitable[EndAttempt]] | None = None
         """What is done in place of the agent's function, such as undoing; answers how the attempt ends."""
@@ -223,15 +130,12 @@ class Run:
         """Signals and children's ends that were read and not taken."""
         self._posted: set[asyncio.Event] = set()
         self._reads = self._read = 0
-        self.cuts: dict[str, Callable[[], object]] = {}
-        """How to cut, at once, what is under way and changes nothing outside."""
-        self.lost: set[str] = set()
-        """Calls whose race was won by another branch: they are not tried again."""
         self.family: Any = None
         """Its children, once it has any; see ``children.Family``."""
         self.promises: dict[str, asyncio.Future[None]] = {}
         """What the agent has begun and an ending waits for: children on their way to be accepted."""
         self.active = 0
+        """How much of it is at something other than a wait: steps, calls, records on their way."""
         self.touched = 0
         """How often anything of it has moved; a task that rests stays where it is."""
         self._loop = asyncio.get_running_loop()
@@ -278,11 +182,6 @@ class Run:
 
     # -- entries --------------------------------------------------------------------------------------------
 
-    def next_position(self) -> int:
-        """Take the next place in the ledger."""
-        self.position += 1
-        return self.position
-
     def append(self, entry: Entry, *, leisurely: bool = False) -> None:
         """Record an entry without waiting for the disk. leisurely: it starts no batch of its own."""
         self.host.journal.append(self, entry, leisurely=leisurely)
@@ -293,47 +192,6 @@ class Run:
         Raises LeaseLost.
         """
         return await self.host.journal.submit(self, entry)
-
-    @property
-    def rows(self) -> dict[str, OperationRow]:
-        """What is on record of each operation, by key, as far as this attempt knows."""
-        for key in list(self._remembered):
-            self.row(key)
-        return self._rows
-
-    def row(self, key: str) -> OperationRow | None:
-        """Answer what is on record under a key, as far as this attempt knows."""
-        remembered = self._remembered.pop(key, None)
-        if remembered is None:
-            return self._rows.get(key)
-        position, kind, name, state, request, result, error = remembered
-        row = self._rows[key] = OperationRow(
-            tenant=self.tenant,
-            task=self.task,
-            key=key,
-            position=position,
-            kind=kind,
-            name=name,
-            state=state,
-            request=request,
-            result=result,
-            error=error,
-        )
-        return row
-
-    def remember(
-        self,
-        key: str,
-        position: int,
-        kind: OperationKind,
-        name: str,
-        state: OperationState,
-        request: str,
-        result: str | None = None,
-        error: str | None = None,
-    ) -> None:
-        """Keep a finished operation in memory too: the same key may be asked for again in this attempt."""
-        self._remembered[key] = (position, kind, name, state, request, result, error)
 
     def say(self, level: str, message: str) -> None:
         """Put a line into the task's stream."""
@@ -421,9 +279,8 @@ class Run:
         elif kind != "suspended":
             self._arm_overdue()
         if kind in CUTS_AT_ONCE:
-            for cut in list(self.cuts.values()):
-                cut()
-        self._cut_idle()
+            self.works.cut_harmless()
+        self.works.cut_idle()
         # Once the agent has returned there is nothing left to cut, only an ending to bring to disk.
         if kind != "suspended" and self._main is not None and not self.returned:
             self._main.cancel()
@@ -459,9 +316,9 @@ class Run:
         self.host.straggle(self._closing)
 
     def _arm_deadline(self) -> None:
-        if self.claimed.deadline_at is None:
+        left = self.remaining_s()
+        if left is None:
             return
-        left = (self.claimed.deadline_at - self.host.session.database_now()) / 1_000_000
         self._deadline = self._loop.call_later(
             max(left, 0.0), self.interrupt, "expired", "the task's deadline passed"
         )
@@ -477,21 +334,13 @@ class Run:
             return None
         return (self.claimed.deadline_at - self.host.session.database_now()) / 1_000_000
 
-    def _awake_from(self) -> float | None:
+    def awake_from(self) -> float | None:
         """Answer from when on it has to be awake, by the monotonic clock, None for a task that need not be.
 
         One that undoes is there when its time runs out, so that what it has done is put before people.
         """
         left = self.remaining_s() if self.spec.undoes or self.undoing else None
         return None if left is None else clock.monotonic() + left - self.host.settings.grace_s
-
-    def _lives_to_see(self, delay: float) -> bool:
-        """Answer whether another attempt after so many seconds is worth waiting for.
-
-        What is to be undone is undone now, while there is time, where the wait would only let that run out.
-        """
-        awake_from = self._awake_from()
-        return awake_from is None or clock.monotonic() + delay < awake_from
 
     # -- waits and suspension -------------------------------------------------------------------------------
 
@@ -525,11 +374,11 @@ class Run:
         if self.inbox.settle_absent():
             self.quiet()
             return
-        awake_from = self._awake_from()
+        awake_from = self.awake_from()
         if awake_from is not None and awake_from <= clock.monotonic():
             return
         # What it waits for is taken before the waiting operations are cancelled.
-        ending = self._suspension()
+        ending = endings.suspended(self)
         self.interrupt("suspended")
         self._closing = self._loop.create_task(self._suspend(ending))
         self.host.straggle(self._closing)
@@ -537,28 +386,6 @@ class Run:
     def _stirred(self) -> bool:
         """Whether something was heard, and whoever waited for it has not gone on yet."""
         return bool(self.inbox.handed) or any(posted.is_set() for posted in self._posted)
-
-    def _suspension(self) -> EndAttempt:
-        reasons = {wait.reason for wait in self.waits.values()}
-        if any(wait.unknown for wait in self.waits.values()):
-            reasons.add("reconciliation")
-        reason = next(name for name in WAITING_REASONS if name in reasons)
-        due = [wait.due for wait in self.waits.values() if wait.due is not None]
-        awake_from = self._awake_from()
-        if awake_from is not None:
-            due.append(awake_from)
-        wake_in_us: int | None = None
-        if awake_from is not None or any(
-            wait.due is not None and not wait.stored for wait in self.waits.values()
-        ):
-            wake_in_us = max(0, int((min(due) - clock.monotonic()) * 1_000_000))
-        return EndAttempt(
-            attempt_end="suspended",
-            task_state="waiting",
-            reason=reason,
-            facts=self.facts,
-            wake_in_us=wake_in_us,
-        )
 
     async def _suspend(self, ending: EndAttempt) -> None:
         """Give back the lease, then cancel the coroutine."""
@@ -571,53 +398,10 @@ class Run:
     # -- running --------------------------------------------------------------------------------------------
 
     def own(self, key: str, work: Coroutine[Any, Any, None], context: Context | None = None) -> None:
-        """Run an operation in a task of its own, which a cancelled caller does not cut.
-
-        work: says by ``close`` how it has ended. context: its caller's, where this is another's turn.
-        """
-        task = self._loop.create_task(work, context=context or scopes.outside_races())
-        self.open[key] = task
+        """Work at an operation in a task of its own; see ``works.Works.own``."""
+        task = self.works.own(key, work, context)
         if self.interruption == "lost":
             self.host.straggle(task)
-
-    def join(self, key: str) -> asyncio.Future[Any]:
-        """Answer a future of an open operation's result; to cancel it leaves the operation alone."""
-        future: asyncio.Future[Any] = self._loop.create_future()
-        self._joined.setdefault(key, []).append(future)
-        return future
-
-    def let_go(self, key: str) -> None:
-        """Leave an open operation alone, since its race is lost: what is under way ends and is recorded, what
-        is not is not begun any more."""
-        if any(not future.done() for future in self._joined.get(key, ())):
-            return
-        self.lost.add(key)
-        self.cut(key)
-
-    def cut(self, key: str) -> None:
-        """Cut an operation short, unless it is at something that has to end."""
-        task = self.open.get(key)
-        if task is not None and key not in self.critical:
-            task.cancel()
-
-    def _cut_idle(self) -> None:
-        for key in list(self.open):
-            self.cut(key)
-
-    def close(self, key: str, result: Any, error: BaseException | None) -> None:
-        """Tell whoever has joined an operation how it has ended."""
-        self.open.pop(key, None)
-        for future in self._joined.pop(key, ()):
-            if future.done():
-                continue
-            if error is None:
-                future.set_result(result)
-            elif isinstance(error, asyncio.CancelledError):
-                future.cancel()
-            else:
-                future.set_exception(error)
-                # Who waited for nothing but its end does not look at what it was.
-                future.exception()
 
     async def execute(self, context: Any) -> None:
         """Run the agent's function to the end of this attempt."""
@@ -636,16 +420,19 @@ class Run:
                 ending = await self.instead()
             else:
                 result = await self.spec.function(context, **arguments)
-                ending = self._success(result)
+                ending = endings.succeeded(self, result)
                 if ending.attempt_end == "succeeded" and self.judge is not None:
                     # The work is done: neither a cancel nor its deadline cuts the look at it.
                     self.returned = True
                     judged = await self.judge(arguments, values.decode(ending.result or "null"))
                     ending = replace(ending, judged=judged)
         except asyncio.CancelledError:
-            ending = self._failed("cancelled_inside", "the agent's own code cancelled it", retryable=False)
+            ending = endings.failed(
+                self, "cancelled_inside", "the agent's own code cancelled it", retryable=False
+            )
         except OperationError as error:
-            ending = self._failed(
+            ending = endings.failed(
+                self,
                 error.code,
                 str(error),
                 retryable=error.retryable,
@@ -653,12 +440,12 @@ class Run:
                 reason=error.reason,
             )
         except OutlastError as error:
-            ending = self._failed(error.code, str(error), retryable=False)
+            ending = endings.failed(self, error.code, str(error), retryable=False)
         except KeyboardInterrupt:
             raise
         # Agent code may raise anything, sys.exit() included; it ends the attempt, none may end the worker.
         except BaseException as error:
-            ending = self._failed("agent_error", text_of(error), retryable=True)
+            ending = endings.failed(self, "agent_error", text_of(error), retryable=True)
         self.returned = True
         await self._absorb_cancellation()
         if self.interruption is not None:
@@ -672,7 +459,7 @@ class Run:
             self.sealed = True
             self._stop_timers()
         if self.interruption == "lost":
-            for task in list(self.open.values()):
+            for task in list(self.works.open.values()):
                 if task is not None:
                     self.host.straggle(task)
 
@@ -703,7 +490,7 @@ class Run:
         if self.interruption == "lost":
             return
         if ending is None or self.interruption is not None:
-            ending = await self._interrupted()
+            ending = await self.after_interruption()
         if self.conclude is not None:
             ending = await self.conclude(ending)
         probes.reach("worker.before_end")
@@ -713,91 +500,21 @@ class Run:
         try:
             await self._end(ending)
         except BatchRejected as error:
-            ending = self._failed("result_unstorable", text_of(error), retryable=False)
+            ending = endings.failed(self, "result_unstorable", text_of(error), retryable=False)
             await self._end(ending if self.conclude is None else await self.conclude(ending))
         probes.reach("worker.after_end")
 
-    async def _interrupted(self) -> EndAttempt:
-        match self.interruption:
-            case "drained" | "outpaced" | "cancelled":
-                # With a cancel standing the store makes cancelled of it, for the reason that is on record
-                # there; or, where what was done is to be undone first, hands it out again for that.
-                return EndAttempt(attempt_end="released", task_state="queued", facts=self.facts)
-            case "expired":
-                return self._failed(DeadlineExceeded.code, self.detail, retryable=False)
-            case "mismatched":
-                store, ref = self.host.store, TaskRef(tenant=self.tenant, task=self.task)
-                pause_s = await self.host.insist(lambda: mismatch.pause_s(store, ref))
-                return EndAttempt(
-                    attempt_end="suspended",
-                    task_state="waiting",
-                    reason="operator",
-                    facts=self.facts,
-                    # Not by the timers of its operations: it would come to the same end again and again.
-                    wake_in_us=int(pause_s * 1_000_000),
-                    events=(mismatch.noted(self.detail),),
-                )
-            case _:
-                return self._failed("journal_rejected", self.detail, retryable=False)
+    async def after_interruption(self) -> EndAttempt:
+        """Answer how an attempt ends that was interrupted."""
+        return await endings.interrupted(self)
 
     async def _drain_calls(self) -> None:
         """Let calls under way end within the grace time, then cut them; cut calls record what they know."""
         self.sealed = True
-        calls = {self.join(key): key for key in self.open if key in self.critical}
-        self._cut_idle()
-        if calls:
-            grace_s = self._grace_s()
-            if self._cut_at is not None:
-                grace_s = min(grace_s, max(0.0, self._cut_at - clock.monotonic()))
-            _, late = await asyncio.wait(calls, timeout=grace_s)
-            for future in late:
-                task = self.open[calls[future]]
-                if task is None:
-                    # Its intent is not answered: nothing was sent, and nothing will be.
-                    self.close(calls[future], None, asyncio.CancelledError())
-                else:
-                    task.cancel()
-            if late:
-                await asyncio.wait(late, timeout=1.0)
-
-    def _success(self, result: Any) -> EndAttempt:
-        try:
-            text = values.encode(values.normalise(result), what="result")
-        except InvalidRequest as error:
-            return self._failed(error.code, f"the agent's result cannot be stored: {error}", retryable=False)
-        return EndAttempt(
-            attempt_end="succeeded",
-            task_state="succeeded",
-            result=text,
-            heard=self.host.nursery.expects(self),
-        )
-
-    def _failed(self, code: str, message: str, *, retryable: bool, **more: Any) -> EndAttempt:
-        error = failure(code, message, **{name: value for name, value in more.items() if value})
-        if retryable and self.spec.retry is not None and self.interruption is None:
-            # Only the number of attempts caps an agent: a task may rightly have waited for days in between.
-            delay = retry.next_delay(self.spec.retry, self.loaded.failures, 0.0, clock.uniform())
-            if isinstance(delay, float | int) and self._lives_to_see(delay):
-                return EndAttempt(
-                    attempt_end="failed",
-                    task_state="waiting",
-                    reason="timer",
-                    facts=self.facts,
-                    error=error,
-                    wake_in_us=int(delay * 1_000_000),
-                    reopen=tuple(key for key, row in self.rows.items() if self._reopens(row)),
-                )
-        return EndAttempt(
-            attempt_end="failed", task_state="failed", error=error, heard=self.host.nursery.expects(self)
-        )
-
-    @staticmethod
-    def _reopens(row: OperationRow) -> bool:
-        return (
-            row.state == "failed"
-            and bool(row.error)
-            and bool(values.decode(row.error or "{}").get("retryable"))
-        )
+        grace_s = self._grace_s()
+        if self._cut_at is not None:
+            grace_s = min(grace_s, max(0.0, self._cut_at - clock.monotonic()))
+        await self.works.drain(grace_s)
 
     async def _end(self, ending: EndAttempt) -> None:
         told = self.host.nursery.teller(self, ending) if ending.heard else None

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from outlast import clock
 from outlast.core.transitions import WAITING_REASONS
-from outlast.engine import mismatch
+from outlast.engine import endings, mismatch
+from outlast.engine.host import Host
 from outlast.engine.registry import AgentSpec
-from outlast.engine.run import Host, Run, Wait
+from outlast.engine.run import Run, Wait
 from outlast.engine.wording import event
 from outlast.store.entries import EndAttempt, NewEvent
 from outlast.store.records import Claimed, Loaded
@@ -70,9 +71,9 @@ class Scoped(Run):
         self.again = again
         self.interrupt("drained", "the block was left")
 
-    async def _interrupted(self) -> EndAttempt:
+    async def after_interruption(self) -> EndAttempt:
         if self.interruption in ("cancelled", "expired"):
-            return await super()._interrupted()
+            return await super().after_interruption()
         events: tuple[NewEvent, ...] = ()
         if self.interruption == "unstorable":
             events = (event("log", level="error", message=self.detail),)
@@ -84,7 +85,7 @@ class Scoped(Run):
             task_state="waiting",
             reason=next((name for name in WAITING_REASONS if name in owed), "signal"),
             facts=self.facts,
-            reopen=tuple(key for key, row in self.rows.items() if self.again and self._reopens(row)),
+            reopen=endings.to_be_reopened(self) if self.again else (),
             events=events,
         )
 

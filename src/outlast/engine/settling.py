@@ -59,7 +59,7 @@ async def settle(run: Run, operation: Operation, *, pause_us: int | None) -> Suc
     pause_us: how long the retry policy wants to wait before another send, None where it allows none. Raises
     LeaseLost, Outpaced.
     """
-    run.critical.add(operation.key)
+    run.works.critical.add(operation.key)
     try:
         if AFTER_UNKNOWN[operation.tool.effect].call_again and pause_us is not None:
             if operation.state == "running":
@@ -86,7 +86,7 @@ async def settle(run: Run, operation: Operation, *, pause_us: int | None) -> Suc
             found, decided = await _ask(run, operation, known, pause_us or 0)
         return await _carry_out(run, operation, decided, known, found)
     finally:
-        run.critical.discard(operation.key)
+        run.works.critical.discard(operation.key)
 
 
 def _wanted(operation: Operation, place: OpenState | None) -> None:
@@ -411,7 +411,7 @@ async def _outcome(run: Run, operation: Operation, record: RecordOutcome) -> Non
     operation.turn += 1
     operation.state = record.state
     if record.state in ("succeeded", "failed"):
-        run.remember(
+        run.known.remember(
             operation.key,
             operation.position,
             operation.kind,

@@ -109,8 +109,8 @@ def known(
     is wrong in itself, and every replay says so. When it is the journal that holds another request, the task
     stops for an operator.
     """
-    row = run.row(key)
-    bound = run.bound.get(key)
+    row = run.known.row(key)
+    bound = run.known.bound.get(key)
     if bound is not None and bound != request:
         raise OperationConflict(
             f"operation key {key!r} of task {run.task} was used for another request before; give each request"
@@ -118,7 +118,7 @@ def known(
         )
     planned = replans and row is not None and row.kind == kind and _never_sent(row)
     if row is None or planned or (row.request == request and row.kind == kind and row.name == name):
-        run.bound[key] = request
+        run.known.bound[key] = request
         run.meet(key, kind, name, row)
         return row
     run.interrupt("mismatched", mismatch.difference(row, kind, name, asked))
@@ -161,11 +161,11 @@ async def _in_process(
 ) -> str:
     """Run a step in a process, which is killed as soon as its attempt is cut."""
     work = asyncio.get_running_loop().create_task(run.host.in_process(function, args, named))
-    run.cuts[key] = work.cancel
+    run.works.cuts[key] = work.cancel
     try:
         return await work
     finally:
-        run.cuts.pop(key, None)
+        run.works.cuts.pop(key, None)
         work.cancel()
 
 
@@ -186,13 +186,13 @@ async def step(
     row = known(run, key, "step", name, request)
     if row is not None and row.state in ("succeeded", "failed"):
         return _restore(function, recorded(run, row))
-    if key in run.stepping:
+    if key in run.works.stepping:
         raise under_way(key)
-    position = row.position if row is not None else run.next_position()
+    position = row.position if row is not None else run.known.next_position()
     held = None if free else run.spending.begin(key)
     if held is not None:
         over_budget(run, key, position, "step", name, request, held)
-    run.stepping.add(key)
+    run.works.stepping.add(key)
     run.active += 1
     limit = None if timeout_s is None else run.host.limits.within(timeout_s)
     try:
@@ -228,7 +228,7 @@ async def step(
             text = f"step {name} took longer than {timeout_s} s"
         _fail(run, key, position, name, request, StepFailed.code, text, error, retryable=True)
     finally:
-        run.stepping.discard(key)
+        run.works.stepping.discard(key)
         run.active -= 1
         run.touched += 1
         run.quiet()
@@ -246,7 +246,7 @@ async def step(
             events=(event("operation.succeeded", operation=key, kind="step", name=name),),
         )
     )
-    run.remember(key, position, "step", name, "succeeded", request, text)
+    run.known.remember(key, position, "step", name, "succeeded", request, text)
     return _restore(function, plain)
 
 
@@ -283,8 +283,8 @@ def _fail(
     )
     run.append(record)
     # The agent's retry policy opens failed operations again, those of this very attempt included.
-    run.remember(key, position, "step", name, "failed", request, None, record.error)
-    recorded(run, run.rows[key])
+    run.known.remember(key, position, "step", name, "failed", request, None, record.error)
+    recorded(run, run.known.rows[key])
     raise AssertionError("unreachable")
 
 
@@ -294,7 +294,7 @@ def over_budget(
     """Record that the task's budget holds an operation back, and raise BudgetExceeded, now as on every
     replay."""
     refuse_for_budget(run, key, position, kind, name, request, held)
-    recorded(run, run.rows[key])
+    recorded(run, run.known.rows[key])
     raise AssertionError("unreachable")
 
 
@@ -316,7 +316,7 @@ def refuse_for_budget(
             events=(event("operation.failed", operation=key, kind=kind, name=name, reason=held.bound),),
         )
     )
-    run.remember(key, position, kind, name, "failed", request, None, error)
+    run.known.remember(key, position, kind, name, "failed", request, None, error)
 
 
 def reading(run: Run, key: str, name: str, make: Callable[[], Any]) -> Any:
@@ -330,7 +330,7 @@ def reading(run: Run, key: str, name: str, make: Callable[[], Any]) -> Any:
     run.append(
         RecordOperation(
             key=key,
-            position=run.next_position(),
+            position=run.known.next_position(),
             kind="value",
             name=name,
             state="succeeded",
@@ -349,8 +349,8 @@ async def emit(run: Run, key: str, kind: str, data: Any) -> None:
     if known(run, key, "value", "emit", request) is not None:
         return
     text = values.encode(values.normalise(data), what=f"the data of event {kind}")
-    position = run.next_position()
-    run.remember(key, position, "value", "emit", "succeeded", request)
+    position = run.known.next_position()
+    run.known.remember(key, position, "value", "emit", "succeeded", request)
     run.append(
         RecordOperation(
             key=key,

@@ -83,7 +83,7 @@ def undo_key(key: str) -> str:
 
 def _decision(run: Run) -> dict[str, Any] | None:
     """Answer the error of the decision that this task has made in this round, if it has."""
-    for row in run.rows.values():
+    for row in run.known.rows.values():
         if (row.kind, row.name) == ("value", NAME) and row.result is not None:
             said = values.decode(row.result)
             if isinstance(said, dict) and (said.get("task"), said.get("round")) == (
@@ -158,7 +158,7 @@ class Undoing:
         run = self._run
         probes.reach("undo.before_decision")
         number, key = 1, DECISION
-        while key in run.rows:
+        while key in run.known.rows:
             number += 1
             key = f"{DECISION}{number}"
         said = {"task": run.task, "round": run.claimed.round, "error": error}
@@ -166,7 +166,7 @@ class Undoing:
         await run.commit(
             RecordOperation(
                 key=key,
-                position=run.next_position(),
+                position=run.known.next_position(),
                 kind="value",
                 name=NAME,
                 state="succeeded",
@@ -220,13 +220,13 @@ class Undoing:
         for operation in doubtful:
             effects.begin(run, operation, _settling(run, operation))
         # All at once: one that is over before it is joined tells nobody any more.
-        await asyncio.gather(*(run.join(operation.key) for operation in doubtful))
+        await asyncio.gather(*(run.works.join(operation.key) for operation in doubtful))
 
     async def _look(self) -> None:
         """Read what is there to be undone, from disk."""
         run = self._run
         (loaded,) = await run.host.insist(lambda: run.host.store.load([run.claimed]))
-        run.rows.update({row.key: row for row in loaded.operations})
+        run.known.rows.update({row.key: row for row in loaded.operations})
         history = await self._history()
         there = []
         for row in loaded.operations:
@@ -271,7 +271,7 @@ class Undoing:
         run, key = self._run, undo_key(row.key)
         tool = run.host.registry.undo_of(row.name)
         assert tool is not None, "it was looked up before"
-        before = run.rows.get(key)
+        before = run.known.rows.get(key)
         if before is not None and before.state in ("succeeded", "failed"):
             # One that is on record as failed was settled so by a person.
             return before.kind == "compensation" and before.state == "succeeded"
@@ -298,7 +298,7 @@ class Undoing:
             return False
         except OperationError:
             # Done, though its result cannot be stored; or it is on record as not done.
-            return run.rows[key].state == "succeeded"
+            return run.known.rows[key].state == "succeeded"
         return True
 
     # -- what is left ---------------------------------------------------------------------------------------
@@ -318,7 +318,7 @@ class Undoing:
         given = _given(tool, row)
         operation = Operation(
             key=key,
-            position=before.position if before is not None else run.next_position(),
+            position=before.position if before is not None else run.known.next_position(),
             tool=tool,
             arguments=given,
             text=values.encode(given),
@@ -344,7 +344,7 @@ class Undoing:
         try:
             await self._look()
             for row in self._ahead:
-                before = self._run.rows.get(undo_key(row.key))
+                before = self._run.known.rows.get(undo_key(row.key))
                 if before is not None and before.kind == "compensation" and before.state == "succeeded":
                     self._undone.append(row.key)
                     continue

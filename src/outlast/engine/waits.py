@@ -76,7 +76,9 @@ class Waiting:
             )
         )
         if state in ("succeeded", "failed"):
-            run.remember(self.key, self.position, self.kind, self.name, state, self.request, result, error)
+            run.known.remember(
+                self.key, self.position, self.kind, self.name, state, self.request, result, error
+            )
 
     def lose(self, run: Run) -> None:
         """Record that another branch of its race was first, so that no timer wakes the task for it."""
@@ -86,7 +88,7 @@ class Waiting:
     def time_out(self, run: Run, message: str) -> NoReturn:
         """Record that its time is over, and raise as every replay will."""
         self.record(run, "failed", error=failure(WaitTimeout.code, message, retryable=False))
-        recorded(run, run.rows[self.key])
+        recorded(run, run.known.rows[self.key])
         raise AssertionError("unreachable")
 
 
@@ -144,7 +146,7 @@ async def sleep(run: Run, key: str, due_in_us: int | None, due_at: int | None) -
 def _waiting(
     run: Run, row: OperationRow | None, kind: OperationKind, name: str, key: str, request: str
 ) -> Waiting:
-    position = row.position if row is not None else run.next_position()
+    position = row.position if row is not None else run.known.next_position()
     return Waiting(kind=kind, name=name, key=key, position=position, request=request)
 
 
@@ -157,7 +159,7 @@ async def wait(run: Run, key: str, name: str, timeout_us: int | None) -> Any:
     row = known(run, key, "signal", name, request)
     if row is not None and row.state in ("succeeded", "failed"):
         return recorded(run, row)
-    if key in run.stepping:
+    if key in run.works.stepping:
         raise under_way(key)
     waiting = _waiting(run, row, "signal", name, key, request)
     if row is not None:
@@ -171,7 +173,7 @@ async def wait(run: Run, key: str, name: str, timeout_us: int | None) -> Any:
 
 async def _look_once(run: Run, waiting: Waiting, ear: Ear) -> Any:
     taken = False
-    run.stepping.add(waiting.key)
+    run.works.stepping.add(waiting.key)
     run.active += 1
     try:
         await run.host.insist(run.read_inbox)
@@ -183,7 +185,7 @@ async def _look_once(run: Run, waiting: Waiting, ear: Ear) -> Any:
         return _take(run, waiting, row)
     finally:
         run.inbox.leave(ear, taken=taken)
-        run.stepping.discard(waiting.key)
+        run.works.stepping.discard(waiting.key)
         run.active -= 1
         run.quiet()
 
@@ -195,7 +197,7 @@ async def _listen(
     fresh = ear is not None
     ear = ear or run.inbox.listen(waiting.name, waiting.key, waiting.position, due_at)
     taken = False
-    run.stepping.add(waiting.key)
+    run.works.stepping.add(waiting.key)
     try:
         if ear.row is None and fresh:
             await on_disk(run, _begun(waiting, timeout_us))
@@ -212,7 +214,7 @@ async def _listen(
         raise
     finally:
         run.inbox.leave(ear, taken=taken)
-        run.stepping.discard(waiting.key)
+        run.works.stepping.discard(waiting.key)
 
 
 def _begun(waiting: Waiting, timeout_us: int | None) -> RecordOperation:
@@ -328,10 +330,10 @@ class Callback:
     async def _wait(self) -> Any:
         run, key = self._run, self._key
         run.check(waits=True)
-        row = run.row(key)
+        row = run.known.row(key)
         if row is not None and row.state in ("succeeded", "failed"):
             return recorded(run, row)
-        if key in run.stepping:
+        if key in run.works.stepping:
             raise under_way(key)
         if self._recording is not None:
             # Other waits do not put the task to sleep before this one is on disk.

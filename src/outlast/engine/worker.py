@@ -27,6 +27,7 @@ from outlast.engine import acceptance, undoing
 from outlast.engine.context import TaskContext, tool_spec_of
 from outlast.engine.finding import Inquiries
 from outlast.engine.hearing import Hearing
+from outlast.engine.host import CallbackPlace, GatewayPlace
 from outlast.engine.housekeeping import schedules, sweeper
 from outlast.engine.housekeeping.delivering import keep_delivering
 from outlast.engine.housekeeping.settler import Settler
@@ -35,7 +36,7 @@ from outlast.engine.limits import Limits
 from outlast.engine.nursery import Nursery
 from outlast.engine.processes import Processes
 from outlast.engine.registry import Registry
-from outlast.engine.run import CallbackPlace, GatewayPlace, Run
+from outlast.engine.run import Run
 from outlast.engine.session import Session
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import ConfigurationError, StoreUnavailable
