@@ -15,35 +15,27 @@ Not covered: people who die. What not every schedule has is in ``ingredients``.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 from outlast import telemetry
-from outlast.core import ids, values
 from outlast.core.transitions import TASK
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.worker import Worker
 from outlast.store.rows import TaskFilter
 from outlast.submitting import DEFAULT_TENANT
-from outlast.testing.checkers import CHECKERS, Evidence, Violation, check_all
 from outlast.testing.simulation.agents import (
     APP,
-    MAY_DO_AGAIN,
-    MAY_FAIL,
-    MAY_MAKE_MORE,
-    MUST_BE_ASKED,
 )
 from outlast.testing.simulation.coverage import Move, moves_of
-from outlast.testing.simulation.heeding import Heeding
 from outlast.testing.simulation.ingredients import ingredients_of
+from outlast.testing.simulation.judging import Judge
 from outlast.testing.simulation.loop import Node, Order, Stuck
 from outlast.testing.simulation.people import POLL_S, People
 from outlast.testing.simulation.weather import Faults, Kind
 from outlast.testing.simulation.world import Member, World
-from outlast.tools.call import ToolCall
 
 SETTINGS = WorkerSettings(
     slots=4, lease_s=4.0, renew_s=1.9, poll_s=POLL_S, sweep_s=3.0, linger_s=0.5, grace_s=6.0
@@ -168,14 +160,17 @@ class _Schedule:
         self.ended_at = 0
         self.people = People(self.world, self.world.random("people"), faults, agents)
         self.ingredients = ingredients_of(self.world, faults, self.people)
-        self.heeding = Heeding(self.world, faults)
+        self.judge = Judge(
+            self.world,
+            self.people,
+            faults,
+            ingredients=self.ingredients,
+            max_deaths=SETTINGS.max_deaths,
+        )
         self.violations = self.world.violations
         self.misfortunes: list[str] = []
         self.serving: dict[str, tuple[Member, Worker, asyncio.Task[None]]] = {}
         self.members: dict[Node, Member] = {}
-        self.earlier: dict[str, list[dict[str, Any]]] | None = None
-        self.made_under: set[tuple[str, str]] = set()
-        """Keys that calls have succeeded under which are on record with one, and their tasks."""
         self.intents = 0
         """How many intents the workers have committed."""
         self.aimed: list[tuple[int, int, Kind]] = []
@@ -206,8 +201,8 @@ class _Schedule:
         world, loop = self.world, self.world.loop
         unsubscribe = telemetry.subscribe(self._listen)
         loop.on_alarm = self._misfortune
-        world.service.on_departure = self._departs
-        world.service.on_beginning = self._begins
+        world.service.on_departure = self.judge.departs
+        world.service.on_beginning = self.judge.begins
         world.on_intent = self._aim
         self.people.on_meddled = self._look_perhaps
         self._set_alarm()
@@ -223,7 +218,8 @@ class _Schedule:
         finally:
             unsubscribe()
         if dump is not None:
-            self._judge(dump)
+            living = {member.node for member, _, _ in self.serving.values() if not member.node.dead}
+            self.judge.judge(dump, living)
         self.violations += [f"accident: {each}" for each in loop.accidents]
         report = Report(
             seed=self.seed,
@@ -315,7 +311,12 @@ class _Schedule:
         await asyncio.sleep(_STAYS_S + 2.0 * SETTINGS.lease_s)
         earlier = await database.dump()
         await asyncio.sleep(3.0 * SETTINGS.lease_s)
-        self._ask(check_all(await database.dump(), earlier=earlier, quiet=True))
+        self.judge.look_on(await database.dump(), earlier=earlier)
+
+    def _look_perhaps(self) -> None:
+        """Have it judged in the middle of it all, right after a misfortune or what people did."""
+        if self.fate.random() < _LOOKED_SHARE:
+            self.judge.look(self.world.look(self.world.database.dump()))
 
     # -- workers --------------------------------------------------------------------------------------------
 
@@ -431,166 +432,6 @@ class _Schedule:
         self.people.heal()
         for each in self.ingredients:
             each.heal()
-
-    # -- judgement ------------------------------------------------------------------------------------------
-
-    def _departs(self, call: ToolCall) -> None:
-        """Look whether the intent of a call is on disk at the moment when the call leaves."""
-        key = call.idempotency_key.partition(":")[2]
-        sql = "select attempt from operations where tenant = ? and task = ? and key = ?"
-        rows = self.world.read(sql, call.tenant, call.task, key)
-        if not rows or rows[0][0] < call.attempt:
-            self.violations.append(f"{call.idempotency_key}: attempt {call.attempt} left before its intent")
-
-    def _begins(self, call: ToolCall) -> None:
-        """Look whether the lease and the intent of a call stand when its sender has made sure of it."""
-        ended = 'select "end" from attempts where tenant = ? and task = ? and epoch = ?'
-        if ("lost",) in self.world.read(ended, call.tenant, call.task, call.epoch):
-            self.violations.append(f"{call.idempotency_key}: was sent under a lease that was lost")
-        key = call.idempotency_key.partition(":")[2]
-        sql = "select epoch, attempt from operations where tenant = ? and task = ? and key = ?"
-        if self.world.read(sql, call.tenant, call.task, key) != [(call.epoch, call.attempt)]:
-            self.violations.append(
-                f"{call.idempotency_key}: its intent is not that of attempt {call.attempt}"
-            )
-
-    def _look_perhaps(self) -> None:
-        """Ask every checker in the middle of it all, right after a misfortune or what people did."""
-        if self.fate.random() >= _LOOKED_SHARE:
-            return
-        dump = self.world.look(self.world.database.dump())
-        log = self.world.service.log
-        self._ask(check_all(dump, accepted=self.people.accepted, recorder=log, earlier=self.earlier))
-        self.earlier = dump
-
-    def _ask(self, found: list[Violation]) -> None:
-        self.violations += [f"{each.promise}: {each.text}" for each in found]
-
-    def _judge(self, dump: dict[str, list[dict[str, Any]]]) -> None:
-        log = self.world.service.log
-        self._ask(check_all(dump, accepted=self.people.accepted, recorder=log, quiet=True))
-        if self.earlier is not None:
-            stands = CHECKERS["results_never_change"](Evidence(dump=dump, earlier=self.earlier))
-            self.violations += [f"results_never_change: {text}" for text in stands]
-        made = {entry.key: entry.effect_id for entry in log if entry.effect_id is not None}
-        ledger: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for row in dump["operations"]:
-            ledger[row["task"]].append(row)
-            if row["idempotency_key"] is not None and row["state"] == "succeeded":
-                self.made_under.add((row["idempotency_key"], row["task"]))
-        self._judge_consent(dump)
-        self._judge_calm(dump)
-        self._judge_repeats(dump)
-        for each in self.ingredients:
-            self.violations += each.judge(dump)
-        living = {member.node for member, _, _ in self.serving.values() if not member.node.dead}
-        self.violations += self.heeding.judge(dump, living)
-        heads = {row["id"]: row for row in dump["tasks"]}
-        results = {(row["task"], row["round"]): row for row in dump["results"]}
-        for _, task in self.people.accepted:
-            end = results.get((task, heads[task]["round"])) if task in heads else None
-            if end is None:
-                self.violations.append(f"{task}: has no end")
-                continue
-            told = task in self.people.cancelled and task not in self.people.retried
-            if told and end["state"] != "cancelled":
-                self.violations.append(f"{task}: ended as {end['state']} after its cancel was acknowledged")
-            if end["state"] == "succeeded":
-                self._compare(task, values.decode(end["result"]), ledger[task], made)
-            elif not self._may_end(task, end):
-                self.violations.append(f"{task}: ended as {end['state']}: {end['error']}")
-
-    def _compare(self, task: str, result: Any, ledger: list[dict[str, Any]], made: dict[str, str]) -> None:
-        """Compare what a task answered with what the service made for it, and what it heard with what was
-        sent."""
-        # What the operator has found absent for a fork, the task that it was made from may yet make itself.
-        tools = [row for row in ledger if row["kind"] == "tool" and not self._is_another_s(row)]
-        keys = {ids.sent_key(task, row["key"], row["idempotency_key"]) for row in tools}
-        effects = sorted(made[key] for key in keys if key in made)
-        said = sorted(result["tickets"])
-        loose = self.people.shapes[task] in MAY_MAKE_MORE and set(said) <= set(effects)
-        if said != effects and not loose:
-            self.violations.append(f"{task}: answered {said}; the service made {effects}")
-        heard, sent = result.get("heard", []), self.people.sent(task)
-        if len(heard) != len(set(heard)) or not set(heard) <= sent:
-            self.violations.append(f"{task}: heard {heard}; it was sent {sorted(sent)}")
-
-    def _is_another_s(self, row: dict[str, Any]) -> bool:
-        """Whether a call is another task's to make: the operator has found it absent for a fork; or the task
-        that was forked has given it up, and its fork has made it."""
-        own = ids.sent_key(row["task"], row["key"], None)
-        failed = row["state"] == "failed"
-        if row["idempotency_key"] not in (None, own):
-            return failed and (row["task"], row["key"]) in self.people.denied
-        return failed and any(key == own and task != row["task"] for key, task in self.made_under)
-
-    def _judge_consent(self, dump: dict[str, list[dict[str, Any]]]) -> None:
-        """Look whether people decided on what they saw, and whether what needs their word has it."""
-        for row in dump["votes"]:
-            said = self.people.said.get((row["approval"], row["who"]), set())
-            if not said & {"*", row["fingerprint"]}:
-                self.violations.append(f"{row['approval']}: {row['who']} has not seen what they decided on")
-        used = {
-            (row["task"], row["key"], row["fingerprint"])
-            for row in dump["approvals"]
-            if row["used_at"] is not None
-        }
-        for row in dump["operations"]:
-            needs = row["name"] in MUST_BE_ASKED and row["attempt"] > 0 and row["idempotency_key"] is None
-            if needs and (row["task"], row["key"], row["decision"]) not in used:
-                self.violations.append(f"{row['task']}:{row['key']} was sent, and nobody had agreed to it")
-
-    def _judge_calm(self, dump: dict[str, list[dict[str, Any]]]) -> None:
-        """Look whether a call's outcome was lost although nothing went wrong: not by a drain, a cancel or an
-        end either."""
-        faults = self.faults
-        if faults.crashes or faults.freezes or faults.store or faults.tools:
-            return
-        for row in dump["events"]:
-            # A fork does not know what the task that it was made from has done.
-            if row["kind"] == "operation.unknown" and "forked from" not in row["data"]:
-                self.violations.append(f"{row['task']}: lost an outcome in calm weather: {row['data']}")
-
-    def _judge_repeats(self, dump: dict[str, list[dict[str, Any]]]) -> None:
-        """Look whether a fork has done again what was begun before it was made, under another key."""
-        effects = {entry.key: entry.fingerprint for entry in self.world.service.log if entry.effect_id}
-        submitted = {row["task"]: row["submitted_at"] for row in dump["inputs"]}
-        begun: dict[str, list[tuple[str, int | None]]] = defaultdict(list)
-        for row in dump["operations"]:
-            key = ids.sent_key(row["task"], row["key"], row["idempotency_key"])
-            if row["kind"] == "tool" and key in effects:
-                begun[row["task"]].append((key, row["first_intent_at"]))
-        # What had failed by then had done nothing: what the other task has made of it since is its own.
-        failed = {(row["task"], row["idempotency_key"]) for row in dump["issued"] if row["state"] == "failed"}
-        for fork, source in self.people.forked.items():
-            if self.people.shapes[fork] in MAY_DO_AGAIN:
-                continue
-            # What was sent without an intent on record is for other judges.
-            before = {
-                key
-                for key, at in begun[source]
-                if at is not None and at < submitted[fork] and (fork, key) not in failed
-            }
-            done = {effects[key] for key in before}
-            for key, _ in begun[fork]:
-                if key not in before and effects[key] in done:
-                    self.violations.append(f"{key}: does what was done before it was forked from {source}")
-
-    def _may_end(self, task: str, end: dict[str, Any]) -> bool:
-        """Whether an end of a task that is no success is no fault: tools that go on failing, too many deaths,
-        a deadline, people."""
-        if end["state"] == "cancelled":
-            return task in self.people.touched
-        error = values.decode(end["error"])
-        # A fork waits for a person where the other task's call is unknown, and is told what they have found.
-        found_absent = tuple(str(error.get("operation")).split(":", 1)) in self.people.denied
-        if found_absent and error.get("reason") == "did_not_happen":
-            return True
-        faults = self.faults
-        # A worker that is long cut off from the store dies like any other.
-        deaths = SETTINGS.max_deaths if faults.store else faults.crashes + faults.freezes
-        may_fail = self.people.shapes[task] in MAY_FAIL or task in self.people.retried
-        return may_fail or faults.tools > 0 or deaths >= SETTINGS.max_deaths
 
 
 __all__ = ["SETTINGS", "Report", "run_schedule"]
