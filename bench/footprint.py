@@ -21,7 +21,11 @@ Counter = Callable[[], Awaitable[int]]
 
 
 async def idle(url: str, count: Counter | None) -> dict[str, float]:
-    """CPU share and statements per second of a worker process with nothing to do, over thirty seconds."""
+    """CPU share and statements per second of a worker process with nothing to do, over thirty seconds.
+
+    What a server does by itself, such as autovacuum, is counted over as long without one, and is left out.
+    """
+    own = await _over_a_while(count) if count else 0.0
     code = (
         "import asyncio,sys;from bench.apps import make_app;from bench.workloads import working\n"
         "async def main():\n"
@@ -39,16 +43,23 @@ async def idle(url: str, count: Counter | None) -> dict[str, float]:
     await process.stdout.readline()
     # Let the start-up settle: what is measured is standing still.
     await asyncio.sleep(2.0)
-    before, statements = cpu_s(process.pid), await count() if count else 0
-    started = time.perf_counter()
-    await asyncio.sleep(IDLE_S)
-    span = time.perf_counter() - started
-    found = {"idle_cpu_percent": 100 * (cpu_s(process.pid) - before) / span}
+    before, started = cpu_s(process.pid), time.perf_counter()
+    found = {}
     if count:
-        found["idle_statements_per_s"] = (await count() - statements) / span
+        found["idle_statements_per_s"] = await _over_a_while(count) - own
+    else:
+        await asyncio.sleep(IDLE_S)
+    found["idle_cpu_percent"] = 100 * (cpu_s(process.pid) - before) / (time.perf_counter() - started)
     process.stdin.write(b"\n")
     await process.wait()
     return found
+
+
+async def _over_a_while(count: Counter) -> float:
+    """Count for thirty seconds; answer how many it were a second."""
+    before, started = await count(), time.perf_counter()
+    await asyncio.sleep(IDLE_S)
+    return (await count() - before) / (time.perf_counter() - started)
 
 
 def cpu_s(pid: int) -> float:
