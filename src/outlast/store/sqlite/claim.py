@@ -1,8 +1,9 @@
 """The verbs ``renew``, ``retire``, ``claim``, ``reconcile`` and ``load``.
 
-Turns: each tenant has a place in the taking of turns, kept on its lanes (``served``). The tenant with the
-lowest place is next and moves on by one part over its weight. A tenant that comes back after a pause starts
-at most one turn behind the others, so it neither waits for old debts nor collects old rights.
+Turns: each tenant has a place in the taking of turns, kept on its lanes (``served``): the furthest of those
+that a worker serves, whether or not they hold anything now. The tenant with the lowest place is next and
+moves on by one part over its weight. A tenant that comes back after a pause starts at most one turn behind
+the others, so it neither waits for old debts nor collects old rights.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def peek(tx: Transaction, request: ClaimRequest, now: int | None) -> ClaimReply 
     """
     if _session_name(tx, request) is None:
         return ClaimReply(now=tx.now(now), claims=(), refused=True)
-    if request.limit > 0 and next(_served_lanes(tx, request), None) is not None:
+    if request.limit > 0 and next(_served_lanes(tx, _Serving(request)), None) is not None:
         return None
     return ClaimReply(now=tx.now(now), claims=())
 
@@ -92,7 +93,8 @@ def claim(tx: Transaction, request: ClaimRequest, now: int | None) -> ClaimReply
     leases: list[Row] = []
     gone: list[Row] = []
     served: dict[int, int] = {}
-    tenants = _Turns(list(_served_lanes(tx, request)) if request.limit > 0 else [])
+    serving = _Serving(request)
+    tenants = _Turns(tx, serving, list(_served_lanes(tx, serving)) if request.limit > 0 else [])
     # About what each tenant will give, so that many tenants do not each show as much as one would.
     chunk = request.limit // max(1, len(tenants)) + 2
     while len(claims) < request.limit and len(gone) - len(claims) < STALE_LIMIT:
@@ -143,22 +145,31 @@ def _session_name(tx: Transaction, request: ClaimRequest) -> str | None:
     return None if row is None or row[2] is not None or row[3] > request.fence else row[0]
 
 
-def _served_lanes(tx: Transaction, request: ClaimRequest) -> Iterator[_Lane]:
+class _Serving:
+    """Which lanes a request serves."""
+
+    def __init__(self, request: ClaimRequest) -> None:
+        self._pools = set(request.pools)
+        self._versions = {(one.agent, one.version) for one in request.serves}
+        self._default: dict[str, str] = {}
+        for one in request.serves:
+            if one.default:
+                self._default.setdefault(one.agent, one.version)
+
+    def version(self, pool: str, agent: str, bound: str) -> str | None:
+        """Answer the version that tasks of a lane are claimed for, None for a lane that is not served."""
+        if pool not in self._pools:
+            return None
+        if bound == ANY_VERSION:
+            return self._default.get(agent)
+        return bound if (agent, bound) in self._versions else None
+
+
+def _served_lanes(tx: Transaction, serving: _Serving) -> Iterator[_Lane]:
     """Yield the lanes that hold something and that the request serves, one by one."""
-    pools = set(request.pools)
-    versions = {(one.agent, one.version) for one in request.serves}
-    default: dict[str, str] = {}
-    for one in request.serves:
-        if one.default:
-            default.setdefault(one.agent, one.version)
     for row in tx.each("busy_lanes"):
         id_, pool, agent, bound, tenant, priority, weight, served, first = row
-        if pool not in pools:
-            continue
-        if bound == ANY_VERSION:
-            version = default.get(agent)
-        else:
-            version = bound if (agent, bound) in versions else None
+        version = serving.version(pool, agent, bound)
         if version is not None:
             yield _Lane(id_, pool, agent, bound, tenant, priority, weight, served, first, version)
 
@@ -198,10 +209,17 @@ class _Tenant:
 class _Turns:
     """Whose turn it is: the tenant with the lowest place, then the one with the oldest entry."""
 
-    def __init__(self, lanes: Sequence[_Lane]) -> None:
+    def __init__(self, tx: Transaction, serving: _Serving, lanes: Sequence[_Lane]) -> None:
         tenants: dict[str, _Tenant] = {}
         for lane in lanes:
             tenants.setdefault(lane.tenant, _Tenant()).add(lane)
+        if len(tenants) > 1:
+            # Lanes that are empty now count as well: a tenant with a task in each of many would else be new
+            # at every claim.
+            for name, tenant in tenants.items():
+                for pool, agent, bound, served in tx.rows("tenant_lanes", (name,)):
+                    if served > tenant.place and serving.version(pool, agent, bound) is not None:
+                        tenant.place = served
         floor = max((tenant.place for tenant in tenants.values()), default=0) - TURN
         self._order: list[tuple[int, int, int, _Tenant]] = []
         for number, tenant in enumerate(tenants.values()):

@@ -210,6 +210,51 @@ class TestClaim:
         reply = await scene.claim(await scene.session(), pools=["pool-x"], serves=serves, limit=8)
         assert Counter(c.tenant for c in reply.claims) == {"tenant-big": 4, "tenant-small": 4}
 
+    async def test_a_tenant_with_a_task_in_each_of_many_lanes_gets_no_more_turns(self, scene: Scene) -> None:
+        """Nor does it across claims, though the lane that it was served from is empty at the next."""
+        names = [(f"agent-{i % 3}", i % 2) for i in range(6)]
+        serves = [Serves(agent=f"agent-{i}", version="version-5") for i in range(3)]
+
+        async def refill() -> None:
+            await scene.accept(
+                [scene.submission(tenant="tenant-big", agent=a, pool="pool-x", priority=p) for a, p in names]
+            )
+
+        await scene.accept(
+            [scene.submission(tenant="tenant-small", agent="agent-0", pool="pool-x") for _ in range(24)]
+        )
+        session = await scene.session()
+        taken: Counter[str] = Counter()
+        for number in range(24):
+            if number % 6 == 0:
+                await refill()
+            [claimed] = (await scene.claim(session, pools=["pool-x"], serves=serves)).claims
+            taken[claimed.tenant] += 1
+        assert taken == {"tenant-big": 12, "tenant-small": 12}
+
+    @pytest.mark.parametrize("ahead", [1, 40])
+    async def test_a_tenant_that_comes_late_takes_its_turn_and_no_more(
+        self, scene: Scene, ahead: int
+    ) -> None:
+        """However much the others had before: it has no rights to collect, and they have no debts."""
+        session, serves = await scene.session(), [Serves(agent="agent-x", version="version-5")]
+
+        async def accept(tenant: str) -> None:
+            await scene.accept(
+                [scene.submission(tenant=tenant, agent="agent-x", pool="pool-x") for _ in range(ahead + 10)]
+            )
+
+        await accept("tenant-early")
+        assert len((await scene.claim(session, pools=["pool-x"], serves=serves, limit=ahead)).claims) == ahead
+        await accept("tenant-late")
+        taken = []
+        for _ in range(8):
+            [claimed] = (await scene.claim(session, pools=["pool-x"], serves=serves)).claims
+            taken.append(claimed.tenant)
+        assert "tenant-late" in taken[:2]
+        for place in range(1, 7):
+            assert len(set(taken[place : place + 2])) == 2, taken
+
     async def test_one_tenants_high_priority_does_not_pass_another_tenants_turn(self, scene: Scene) -> None:
         await scene.accept(
             [
@@ -355,6 +400,26 @@ class TestClaim:
         assert [claimed.task for claimed in reply.claims] == [queued.task]
         assert [await scene.task(claimed) for claimed in claims] == before
         assert (await scene.claim(session, pools=[pool], serves=serves, limit=9)).claims == ()
+        assert (await scene.store.dump())["queue"] == []
+
+    @pytest.mark.parametrize("count", [30, 700])
+    async def test_stale_entries_stand_before_nobody(
+        self, scene: Scene, backdoor: Backdoor, count: int
+    ) -> None:
+        """Whatever became of the tasks at the head of a lane, one claim finds what is behind them."""
+        session, serves = await scene.session(), [Serves(agent="agent-x", version="v")]
+        gone = await scene.submit(agent="agent-x", pool="pool-x", version="v")
+        [claimed] = (await scene.claim(session, pools=["pool-x"], serves=serves)).claims
+        await scene.write(claimed, scene.success())
+        [head] = await scene.rows("tasks", gone)
+        for number in range(count):
+            names, values = "lane, tenant, task", f"{head['lane']}, '{gone.tenant}', '{gone.task}'"
+            if backdoor.dialect == "sqlite":  # where places are given by the store
+                names, values = f"seq, {names}", f"{-1 - number}, {values}"
+            await backdoor.run(f"insert into queue ({names}) values ({values})")
+        behind = await scene.submit(agent="agent-x", pool="pool-x", version="v")
+        reply = await scene.claim(session, pools=["pool-x"], serves=serves)
+        assert [claimed.task for claimed in reply.claims] == [behind.task]
         assert (await scene.store.dump())["queue"] == []
 
     async def test_one_task_id_in_two_tenants_is_two_tasks(self, scene: Scene) -> None:

@@ -74,6 +74,9 @@ create table lanes (
     unique (pool, agent, version, tenant, priority)
 ) strict;
 
+-- By it a claim finds a tenant's place, wherever it was served last.
+create index lanes_tenant on lanes (tenant);
+
 -- One writer at a time: commit order is number order, so lanes need no marks.
 create table queue (
     lane integer not null,

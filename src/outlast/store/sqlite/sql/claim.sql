@@ -52,6 +52,12 @@ select lanes.id, lanes.pool, lanes.agent, lanes.version, lanes.tenant, lanes.pri
 from busy
 join lanes on lanes.id = busy.lane;
 
+-- Read the places that a tenant has in the taking of turns, of all its lanes.
+-- name: tenant_lanes
+select pool, agent, version, served
+from lanes
+where tenant = :tenant;
+
 -- Read the oldest entries of a lane after a place.
 -- name: read_entries
 select seq, task

@@ -215,10 +215,11 @@ begin
             returning 1)
         select count(*) into v_stale from gone;
 
-        -- Look again only where stale entries or locked heads stood in the way of others.
+        -- Look again only where stale entries or locked heads stood in the way of others, and further each time: a claim
+        -- that takes little passes as many of them as one that takes much.
         v_room := v_room - cardinality(t_place);
         exit when v_room <= 0 or v_seen < v_look;
-        v_look := v_room + v_seen - v_stale;
+        v_look := greatest(v_room + v_seen - v_stale, least(2 * v_look, 2000));
     end loop;
 
     -- Nothing: the time all the same.
