@@ -8,6 +8,7 @@ from typing import Any
 from tests.defects.declaring import Patch, defect, nothing
 
 from outlast.engine import intents, undoing
+from outlast.engine.children import Family
 from outlast.store.records import Submitted
 from outlast.store.sqlite import approving, gate, keys, submit, switches
 from outlast.store.sqlite.heads import Head
@@ -151,6 +152,30 @@ def delivered_again(patch: Patch) -> None:
 @defect("children go on when their parent has ended", agents=("family",))
 def children_go_on(patch: Patch) -> None:
     patch.sql("leave_cancels", "where ", "where 0 and ")
+
+
+@defect("an end that a worker will tell to the parent's run is left for nobody else", agents=("family",))
+def end_only_told(patch: Patch) -> None:
+    finish = Head.finish
+
+    def trusting(self: Head, state: str, *, heard: bool = False, **said: Any) -> None:
+        finish(self, state, heard=heard, **said)
+        if heard:
+            _, parent, parent_key, *_ = self._tx.row("read_leavings", (self.tenant, self.task)) or ()
+            assert self._tx.run("take_post", (self.tenant, parent, parent_key)), "the end was left"
+
+    patch.set(Head, "finish", trusting)
+
+
+@defect("a parent is told of a child's end as of that of another child", agents=("family",), quick=True)
+def end_told_of_another(patch: Patch) -> None:
+    told = Family.told
+
+    def muddled(self: Family, child: Any, ending: Any) -> bool:
+        others = [one for one in self.spawned.values() if one is not child and one.key in self._waiting]
+        return told(self, others[0] if others else child, ending)
+
+    patch.set(Family, "told", muddled)
 
 
 # ── undo, retry, fork ────────────────────────────────────────────────────────────────────────────

@@ -38,6 +38,8 @@ from outlast.testing.store_suite.scene import HOUR, Scene, changed
 
 pytestmark = ON_POSTGRES
 
+RESULT = '{"of":"the kid"}'
+
 BLOCKED: list[Blocked] = []
 blocked = into(BLOCKED)
 
@@ -135,7 +137,8 @@ async def _(place: Place) -> None:
 async def a_child_has_ended(scene: Scene) -> Claimed:
     """Have a running parent, its child's end on the way."""
     parent = await scene.running(ttl_us=HOUR)
-    await scene.write(await scene.claim_task(await scene.child(parent, "kid")), scene.success())
+    kid = await scene.claim_task(await scene.child(parent, "kid"))
+    await scene.write(kid, scene.success(result=RESULT))
     return parent
 
 
@@ -252,7 +255,7 @@ async def _(place: Place) -> None:
 
 def hearing(scene: Scene) -> RecordOperation:
     """Make the record of a child's end that its parent's worker has told."""
-    return scene.step("kid", kind="child", takes_end=True)
+    return scene.step("kid", kind="child", result=RESULT, takes_end=True)
 
 
 @blocked("flush", "post", "held")

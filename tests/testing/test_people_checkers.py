@@ -64,6 +64,13 @@ async def exhibit() -> AsyncIterator[Exhibit]:
 
         parent = await scene.running(ttl_us=99 * HOUR)
         kids = [await scene.child(parent, f"kid-{n}") for n in range(3)]
+        told = {n: await scene.child(parent, f"told-{n}") for n in ("well", "badly")}
+        await scene.write(await scene.claim_task(told["well"]), scene.success(result='{"of":"told"}'))
+        await scene.write(await scene.claim_task(told["badly"]), scene.failure())
+        for name, state in (("told-well", "succeeded"), ("told-badly", "failed")):
+            result = '{"of":"told"}' if state == "succeeded" else None
+            record = scene.step(name, kind="child", state=state, result=result, takes_end=True)
+            await scene.write(parent, record)
         await scene.write(await scene.claim_task(kids[0]), scene.success())
         await scene.deliver_all()
         await scene.write(await scene.claim_task(kids[1]), scene.failure())
@@ -433,6 +440,31 @@ def _hear_of_it_early(it: Exhibit) -> None:
     it.dump["inbox"].append({**it.rows("inbox", "parent")[0], "number": 9, "name": "kid-2"})
 
 
+def _record(it: Exhibit, key: str) -> dict[str, Any]:
+    [row] = [row for row in it.rows("operations", "parent") if row["key"] == key]
+    return row
+
+
+@breaks("ends_are_told_as_they_are", " ended in no way")
+def _have_an_end_on_record_that_is_none(it: Exhibit) -> None:
+    _record(it, "kid-2")["state"] = "failed"
+
+
+@breaks("ends_are_told_as_they_are", " ended succeeded")
+def _have_another_childs_result_on_record(it: Exhibit) -> None:
+    _record(it, "told-well")["result"] = '{"of":"another"}'
+
+
+@breaks("ends_are_told_as_they_are", "as failed that child")
+def _have_a_success_on_record_as_a_failure(it: Exhibit) -> None:
+    _record(it, "told-well")["state"] = "failed"
+
+
+@breaks("ends_are_told_as_they_are", " ended failed")
+def _have_a_failure_on_record_as_a_success(it: Exhibit) -> None:
+    _record(it, "told-badly")["state"] = "succeeded"
+
+
 @breaks("families_hear_of_each_other", "hears of stranger, which is no child of its")
 def _hear_of_a_stranger(it: Exhibit) -> None:
     it.dump["inbox"].append({**it.rows("inbox", "parent")[0], "number": 9, "name": "stranger"})
@@ -443,7 +475,7 @@ def _leave_an_orphan(it: Exhibit) -> None:
     it.dump["posts"] = [row for row in it.dump["posts"] if row["kind"] != "cancel"]
 
 
-@breaks("families_hear_of_each_other", "has 3 children and counts 2")
+@breaks("families_hear_of_each_other", "has 5 children and counts 2")
 def _count_too_few(it: Exhibit) -> None:
     it.rows("tasks", "parent")[0]["children"] = 2
 

@@ -19,6 +19,7 @@ from outlast.testing.checkers.decisions import (
 )
 from outlast.testing.checkers.facts import (
     cancels_are_final,
+    ends_are_told_as_they_are,
     families_hear_of_each_other,
     inboxes_hold_facts,
     waits_are_recorded,
@@ -81,6 +82,7 @@ CHECKERS: dict[str, Checker] = {
         cancels_are_final,
         inboxes_hold_facts,
         families_hear_of_each_other,
+        ends_are_told_as_they_are,
         undos_go_backwards,
         undos_are_decided_first,
         quiet_is_quiet,

@@ -136,6 +136,27 @@ def families_hear_of_each_other(seen: Evidence) -> Iterator[str]:
             yield f"{where(of)}: has {counted[of]} children and counts {head['children']}"
 
 
+def ends_are_told_as_they_are(seen: Evidence) -> Iterator[str]:
+    """What a parent has on record of a child's end is how that child has ended, in one of its rounds."""
+    results = seen.by_task("results")
+    children = {
+        (row["tenant"], row["parent"], row["parent_key"]): (row["tenant"], row["task"])
+        for row in seen.rows("inputs")
+        if row["parent"] is not None
+    }
+    for row in seen.rows("operations"):
+        child = children.get((row["tenant"], row["task"], row["key"]))
+        if child is None or row["state"] not in OPERATION.final:
+            continue
+        succeeded = row["state"] == "succeeded"
+        if not any(
+            (end["state"] == "succeeded") == succeeded and (not succeeded or end["result"] == row["result"])
+            for end in results[child]
+        ):
+            ended = ", ".join(str(end["state"]) for end in results[child]) or "in no way"
+            yield f"{where(row)}: has it on record as {row['state']} that child {child[1]} ended {ended}"
+
+
 def waits_are_recorded(seen: Evidence) -> Iterator[str]:
     """Whoever waits for a signal, a child or a decision has that on record, and what has a time has a
     timer."""
