@@ -57,7 +57,11 @@ def inbox_for(connection: Any) -> Inbox:
 
 
 def _is_postgres(url: str) -> bool:
-    scheme = urlsplit(url).scheme
+    try:
+        scheme = urlsplit(url).scheme
+    except ValueError:
+        # Of what is no URL at all; only its beginning is looked at here.
+        scheme = url.partition("://")[0]
     if scheme not in ("postgresql", "postgres", "sqlite"):
         raise ConfigurationError(
             f"database URL with scheme {scheme!r} is not known; "

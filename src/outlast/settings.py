@@ -16,9 +16,10 @@ DEFAULT_DATABASE_URL = "sqlite:///.outlast/outlast.db"
 class Settings(BaseSettings):
     """What ``OUTLAST_…`` variables say.
 
-    database_url: ``sqlite:///file.db`` or ``postgresql://…``. api_keys: comma-separated ``tenant:key``, or
-    ``tenant:key:name:role+role`` for a person or a service with roles, that the API accepts; with none set
-    the API serves only loopback addresses, as tenant ``default``.
+    database_url: ``sqlite:///file.db`` or ``postgresql://…``, in whose password what is neither a letter nor
+    a digit is percent-encoded. api_keys: comma-separated ``tenant:key``, or ``tenant:key:name:role+role`` for
+    a person or a service with roles, that the API accepts; with none set the API serves only loopback
+    addresses, as tenant ``default``.
     max_body_bytes: the largest request body. lease_s: see WorkerSettings. secret: what callbacks and links
     are signed with, at least 16 random characters, the same for all processes of an app. public_url: where
     the API is reached from outside. gateway_url: where ``outlast gateway`` is reached by workers and
@@ -27,7 +28,8 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="OUTLAST_", extra="ignore")
 
-    database_url: str = DEFAULT_DATABASE_URL
+    # It may hold a password, and whoever prints the settings does not look for one.
+    database_url: str = Field(default=DEFAULT_DATABASE_URL, repr=False)
     api_keys: SecretStr = SecretStr("")
     max_body_bytes: int = Field(default=2_000_000, ge=1_000)
     lease_s: float = Field(default=15.0, gt=0)

@@ -15,6 +15,12 @@ from outlast.core.masking import mask_passwords
         ("postgresql://db/x?user=me&password=s3cret&ssl=on", "postgresql://db/x?user=me&password=***&ssl=on"),
         ("host=db sslpassword=s3cret user=me", "host=db sslpassword=*** user=me"),
         ("two: http://a:1@b/ and http://c:2@d/", "two: http://a:***@b/ and http://c:***@d/"),
+        ("no postgresql://me:s3/cr#et?@db:5432/x here", "no postgresql://me:***@db:5432/x here"),
+        (
+            "see http://localhost:8700/v1/of/ada@example.org",
+            "see http://localhost:8700/v1/of/ada@example.org",
+        ),
+        ("see http://[::1]:8700/v1/of/ada@example.org", "see http://[::1]:8700/v1/of/ada@example.org"),
         ("mail ada@example.org at 10:30", "mail ada@example.org at 10:30"),
         ("POST https://x/v1/callbacks/WzE3_-k9QQ: 202", "POST https://x/v1/callbacks/***: 202"),
         ("see http://x/approve/WzE3OTYwNjY?a=1", "see http://x/approve/***?a=1"),

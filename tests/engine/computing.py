@@ -50,6 +50,12 @@ async def soon(seconds: float) -> float:
     return seconds
 
 
+@app.step(executor="process")
+def cannot_connect(address: str) -> None:
+    """Fail as a driver does that puts the whole address into its errors."""
+    raise RuntimeError(f"cannot connect to {address}")
+
+
 class Odd(Exception):
     """An error of a kind that only this module has."""
 

@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.engine import computing
 from tests.logging_alone import logging_alone
 from tests.server.desk import PATIENCE_S, Desk, settings
 
 from outlast import Backoff, Outlast, TaskContext, ToolCall, telemetry
-from outlast.errors import StoreUnavailable
+from outlast.errors import Rejected, StepFailed, StoreUnavailable, ToolFailed, ToolRejected
 from outlast.observability import logs
 from outlast.server import create_app
 from outlast.testing.recorder import Recorder, Rule
@@ -29,7 +30,14 @@ IN_URL = "canary-user-password-c3d9"
 ECHOED = "canary-echoed-by-the-provider-90ab"
 RAISED = "canary-in-an-exception-2be4"
 DATABASE = "canary-database-password-6d10"
+IN_STEP = "canary-in-a-step-31f7"
+IN_PROCESS = "canary-in-a-step-of-a-process-b20c"
+IN_AGENT = "canary-in-an-agent-5e88"
+IN_POLICY = "canary-in-a-policy-94ad"
+IN_CONDITION = "canary-in-a-precondition-7e21"
+REFUSED = "canary-in-a-refusal-0c6b"
 CANARIES = (API_KEY, WRONG_KEY, BEARER, QUERY, IN_URL, ECHOED, RAISED, DATABASE)
+IN_ERRORS = (IN_STEP, IN_PROCESS, IN_AGENT, IN_POLICY, IN_CONDITION, REFUSED)
 
 PATHS = {
     "declined": Rule.refuse(422, body=ECHOED),
@@ -43,6 +51,11 @@ PATHS = {
     "never begun": Rule.reset_before_acting(),
 }
 """How a call ends that was sent with secrets."""
+
+
+def address(password: str) -> str:
+    """Say what some drivers put into their errors whole."""
+    return f"postgresql://ada:{password}@db.internal/books"
 
 
 @pytest.fixture
@@ -127,3 +140,77 @@ async def test_no_canary_is_seen_anywhere(
     assert {call.query.get("token") for call in sent} == {QUERY}
     assert "file" in seen["log"]
     assert "422 from POST" in seen["answers"]
+
+
+async def test_no_password_that_an_error_of_the_application_tells_is_kept(
+    desk: Desk, heard: tuple[io.StringIO, list[telemetry.Signal]]
+) -> None:
+    """Whichever of its functions raised it. What the agent sees is what it sees when it runs again."""
+    stream, signals = heard
+
+    def policy(to: str) -> Any:
+        raise RuntimeError(f"cannot connect to {address(IN_POLICY)}")
+
+    async def condition(to: str) -> Any:
+        raise RuntimeError(f"cannot connect to {address(IN_CONDITION)}")
+
+    @desk.app.tool(effect="manual", approval=policy)
+    async def asking(call: ToolCall, to: str) -> None:
+        return None
+
+    @desk.app.tool(effect="manual", requires=condition)
+    async def requiring(call: ToolCall, to: str) -> None:
+        return None
+
+    @desk.app.tool(effect="manual")
+    async def refusing(call: ToolCall, to: str) -> None:
+        raise Rejected(f"cannot connect to {address(REFUSED)}")
+
+    async def read() -> None:
+        raise RuntimeError(f"cannot connect to {address(IN_STEP)}")
+
+    seen: list[list[str]] = []
+
+    @desk.app.agent(retry=Backoff(base_s=0.01, max_s=0.01, attempts=2))
+    async def tries(task: TaskContext) -> None:
+        said = []
+        for work in (
+            lambda: task.step(read, key="read"),
+            lambda: task.step(computing.cannot_connect, address(IN_PROCESS), key="elsewhere"),
+            lambda: task.call(requiring, to="x", key="requiring"),
+            lambda: task.call(refusing, to="x", key="refusing"),
+        ):
+            try:
+                await work()
+            except (StepFailed, ToolFailed, ToolRejected) as error:
+                said.append(str(error))
+        seen.append(said)
+        raise RuntimeError(f"cannot connect to {address(IN_AGENT)}")
+
+    @desk.app.agent
+    async def asks(task: TaskContext) -> None:
+        await task.call(asking, to="x")
+
+    desk.work()
+    answers: list[str] = []
+    # Nothing runs where policy cannot be asked: that task waits for an operator.
+    for agent, until in (("tries", "task.failed"), ("asks", "task.waiting")):
+        task = await desk.submitted(agent)
+        async with asyncio.timeout(PATIENCE_S):
+            async for event in desk.app.events(task):
+                if event.kind == until:
+                    break
+        for path in ("", "/operations", "/attempts", "/events"):
+            reply = await desk.client.get(f"/v1/tasks/{task}{path}", headers={"accept": "application/json"})
+            answers.append(reply.text)
+    places = {
+        "log": stream.getvalue(),
+        "telemetry": repr(signals),
+        "answers": "\n".join(answers),
+        "store": repr(await desk.store.dump()),
+        "agent": repr(seen),
+    }
+    leaked = [(where, canary) for where, text in places.items() for canary in IN_ERRORS if canary in text]
+    assert leaked == []
+    assert "cannot connect to postgresql://ada:***@db.internal/books" in places["store"]
+    assert len(seen[0]) == 4

@@ -7,7 +7,8 @@ from typing import Final
 
 __all__ = ["mask_passwords"]
 
-_IN_URL: Final = re.compile(r"(://[^/\s:@]*:)[^\s/]*@")
+# A password may hold a slash that should have been written otherwise; what begins as a port does is none.
+_IN_URL: Final = re.compile(r"(://(?!\[)[^/\s:@]*:)(?:[^\s/]*|(?!\d{1,5}/)[^\s]{0,2048})@")
 _TOKEN: Final = re.compile(r"(/(?:v1/callbacks|approve)/)[A-Za-z0-9_-]{8,}")
 _SIGNING: Final = re.compile(r"\bwhsec_[A-Za-z0-9+/=_-]+")
 _IN_QUERY: Final = re.compile(r"(\b\w*password\w*=)[^\s&\"']+", re.IGNORECASE)

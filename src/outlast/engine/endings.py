@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from outlast import clock
 from outlast.core import retry, values
+from outlast.core.masking import mask_passwords
 from outlast.core.transitions import WAITING_REASONS
 from outlast.engine import mismatch
 from outlast.engine.wording import failure
@@ -35,7 +36,8 @@ def succeeded(run: Run, result: Any) -> EndAttempt:
 def failed(run: Run, code: str, message: str, *, retryable: bool, **more: Any) -> EndAttempt:
     """Answer the end of an attempt that has failed: for good, or until its agent's retry policy has it tried
     again. more: what else the error tells; what is empty is left out."""
-    error = failure(code, message, **{name: value for name, value in more.items() if value})
+    # What an agent raises of ours may have words of others in it.
+    error = failure(code, mask_passwords(message), **{name: value for name, value in more.items() if value})
     if retryable and run.spec.retry is not None and run.interruption is None:
         # Only the number of attempts caps an agent: a task may rightly have waited for days in between.
         delay = retry.next_delay(run.spec.retry, run.loaded.failures, 0.0, clock.uniform())

@@ -39,6 +39,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Final, NoReturn
 
 from outlast.core import values
+from outlast.core.masking import mask_passwords
 from outlast.errors import ConfigurationError, InvalidRequest
 
 _LENGTH: Final = struct.Struct("!Q")
@@ -271,4 +272,4 @@ def _text(error: BaseException) -> str:
     # Its class is foreign code too.
     except Exception:
         text = ""
-    return text[:4_000]
+    return mask_passwords(text)[:4_000]

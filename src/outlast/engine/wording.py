@@ -7,6 +7,7 @@ from typing import Any, Final
 import orjson
 
 from outlast.core import values
+from outlast.core.masking import mask_passwords
 from outlast.store.entries import NewEvent
 
 MAX_ERROR_TEXT: Final = 4_000
@@ -34,11 +35,11 @@ def failure(code: str, message: str, **more: Any) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Describe an exception in one bounded text."""
+    """Describe an exception in one bounded text, without the passwords of addresses that it tells."""
     name = type(error).__name__
     try:
         text = str(error)
     # Its class is foreign code too, and what is said of an error must not raise another.
     except Exception:
         text = ""
-    return f"{name}: {text}"[:MAX_ERROR_TEXT] if text else name
+    return f"{name}: {mask_passwords(text)}"[:MAX_ERROR_TEXT] if text else name

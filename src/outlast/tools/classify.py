@@ -26,6 +26,7 @@ from typing import Final, Literal
 import httpx2
 
 from outlast import clock
+from outlast.core.masking import mask_passwords
 from outlast.core.outcome import Failed, FailureKind, Outcome, Unknown
 from outlast.core.record import record
 from outlast.core.retry import parse_retry_after
@@ -205,18 +206,18 @@ def outcome_of_exception(exc: BaseException, *, began: bool, changes: bool) -> F
         case NotSent():
             return Failed(
                 kind="not_sent" if exc.retry_after is None else "throttled",
-                reason=str(exc) or "the tool says that it was not sent",
+                reason=_said(exc) or "the tool says that it was not sent",
                 retryable=True,
                 retry_after_s=exc.retry_after,
             )
         case Uncertain():
-            return Unknown(reason="the tool cannot tell whether it happened", clue=exc.clue)
+            return Unknown(reason="the tool cannot tell whether it happened", clue=mask_passwords(exc.clue))
         case Rejected():
-            return Failed(kind="rejected", reason=str(exc) or "declined", retryable=False)
+            return Failed(kind="rejected", reason=_said(exc) or "declined", retryable=False)
         case Invalid():
-            return Failed(kind="invalid", reason=str(exc) or "the arguments are wrong", retryable=False)
+            return Failed(kind="invalid", reason=_said(exc) or "the arguments are wrong", retryable=False)
         case Forbidden():
-            return Failed(kind="forbidden", reason=str(exc) or "not permitted", retryable=False)
+            return Failed(kind="forbidden", reason=_said(exc) or "not permitted", retryable=False)
         case BaseExceptionGroup():
             each = [outcome_of_exception(part, began=began, changes=changes) for part in exc.exceptions]
             # The least sure part speaks for all, then one that forbids a retry.
@@ -322,6 +323,11 @@ def describe(method: str, url: httpx2.URL) -> str:
 def _request_of(exc: BaseException) -> str:
     request = getattr(exc, "_request", None)
     return describe(request.method, request.url) if isinstance(request, httpx2.Request) else "the call"
+
+
+def _said(exc: BaseException) -> str:
+    """Answer what a tool says itself, without the passwords of addresses that it names."""
+    return mask_passwords(str(exc))
 
 
 def _place(exc: BaseException) -> str:

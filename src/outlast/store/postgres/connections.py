@@ -8,9 +8,10 @@ cancelled it goes on to its end, and the next caller finds the connection as it 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from typing import Final, TypeVar
+from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit
 
 import asyncpg
 from asyncpg.connect_utils import SessionAttribute
@@ -23,6 +24,13 @@ Answer = TypeVar("Answer")
 Work = Callable[["asyncpg.Connection[asyncpg.Record]"], Awaitable[Answer]]
 
 CONNECT_SECONDS = 5.0
+HIDDEN: Final = "postgresql://***"
+"""What is shown of a URL that is not well formed."""
+NO_URL: Final = (
+    "the PostgreSQL URL cannot be read; what is neither a letter nor a digit in its password is written with"
+    " percent signs, a slash as %2F"
+)
+_HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.%]+\]|[^:\[\]]*)(?::\d{0,5})?")
 
 
 @record
@@ -60,7 +68,10 @@ class Address:
     __slots__ = ("shown", "url")
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
+        """Read a URL. Raises ConfigurationError, which never holds a part of it."""
+        parts = _read(url)
+        if parts is None:
+            raise ConfigurationError(NO_URL)
         if parts.scheme not in ("postgres", "postgresql"):
             raise ConfigurationError("a PostgreSQL URL begins with postgresql://")
         self.url = url
@@ -71,23 +82,40 @@ class Address:
 
 
 def mask(url: str) -> str:
-    """Answer the URL with its passwords replaced by ``***``."""
-    parts = urlsplit(url)
-    user, host = ("", parts.netloc) if "@" not in parts.netloc else parts.netloc.rsplit("@", 1)
-    if ":" in user:
-        user = user.split(":", 1)[0] + ":***"
-    query = [
-        (name, "***" if "password" in name.lower() else value)
-        for name, value in parse_qsl(parts.query, keep_blank_values=True)
-    ]
-    netloc = f"{user}@{host}" if user else host
-    return urlunsplit((parts.scheme, netloc, parts.path, urlencode(query, safe="*/"), ""))
+    """Answer the URL with its passwords replaced by ``***``; all of it where nobody knows what is what."""
+    parts = _read(url)
+    if parts is None:
+        return HIDDEN
+    user, at, hosts = parts.netloc.rpartition("@")
+    name, colon, _ = user.partition(":")
+    query = []
+    for key, value in parse_qsl(parts.query, keep_blank_values=True):
+        if "@" in value and key != "user":
+            # The end of an address, behind a question mark of its password.
+            return HIDDEN
+        query.append((key, "***" if "password" in key.lower() else value))
+    shown = f"{parts.scheme}://{name}{':***' if colon else ''}{at}{hosts}{parts.path}"
+    return f"{shown}?{urlencode(query, safe='*/')}" if query else shown
+
+
+def _read(url: str) -> SplitResult | None:
+    """Take a URL apart, None where it is not well formed: with a password that holds ``/``, ``?`` or ``#`` as
+    they are, parts of that stand where hosts, ports and paths are looked for."""
+    try:
+        parts = urlsplit(url)
+        parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError:
+        return None
+    hosts = parts.netloc.rpartition("@")[2].split(",")
+    if "://" not in url or "#" in url or "@" in parts.path or not all(map(_HOST.fullmatch, hosts)):
+        return None
+    return parts
 
 
 async def connect(address: Address, duty: Duty) -> asyncpg.Connection[asyncpg.Record]:
     """Open one connection for a duty, to a server that takes writes: the first one that the URL names.
 
-    Raises StoreUnavailable.
+    Raises StoreUnavailable, ConfigurationError.
     """
     server_ms = str(int(duty.seconds * 900))
     settings = {
@@ -120,13 +148,14 @@ async def connect(address: Address, duty: Duty) -> asyncpg.Connection[asyncpg.Re
             # A standby answers views and empty claims, and all of it is old.
             target_session_attrs=SessionAttribute.read_write,
         )
-    except ValueError as error:
-        # The driver's own reading of the URL; its text may hold parts of it.
-        raise ConfigurationError(f"not a PostgreSQL URL: {address.shown}") from error
+    except ValueError:
+        # The driver's own reading of the URL; its text may hold parts of it: nothing is raised from it.
+        pass
     except asyncpg.TargetServerAttributeNotMatched as error:
         raise StoreUnavailable(failures.no_writes(address.shown)) from error
     except failures.DRIVER_ERRORS as error:
         raise failures.translate(error, address.shown) from error
+    raise ConfigurationError(NO_URL)
 
 
 def is_demoted(connection: asyncpg.Connection[asyncpg.Record]) -> bool:
