@@ -83,6 +83,21 @@ def test_keys_that_cannot_be_read_are_said_without_showing_them(store_kind: str,
     assert "s3cret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "acme:s3cret,other:s3cret",
+        "acme:s3cret:ada:submitter,acme:s3cret:bob:admin",
+        "acme:k,acme:s3cret,acme:s3cret",
+    ],
+)
+def test_a_key_stands_for_one_principal(store_kind: str, text: str) -> None:
+    """Else it would be chance whose tenant it opens, and with which roles."""
+    with pytest.raises(ConfigurationError, match=r"same key as entry [12]") as caught:
+        Keys(SecretStr(text))
+    assert "s3cret" not in str(caught.value)
+
+
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "example.org"])
 def test_without_keys_nothing_but_this_machine_is_bound(store_kind: str, host: str) -> None:
     with pytest.raises(ConfigurationError, match="OUTLAST_API_KEYS"):

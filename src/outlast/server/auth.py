@@ -78,15 +78,21 @@ class Keys:
     """The keys that a service accepts."""
 
     def __init__(self, text: SecretStr) -> None:
-        """Read ``tenant:key,tenant:key:name:role+role,…``. Raises ConfigurationError, which never holds a
-        key."""
+        """Read ``tenant:key,tenant:key:name:role+role,…``; no key stands there twice, since it is to say who
+        acts. Raises ConfigurationError, which never holds a key."""
         self._known: list[tuple[bytes, Principal]] = []
+        first: dict[bytes, int] = {}
         for place, item in enumerate(filter(None, map(str.strip, text.get_secret_value().split(","))), 1):
             try:
                 key, who = _read(item)
             except ValueError as error:
                 raise ConfigurationError(f"OUTLAST_API_KEYS: entry {place} {error}") from None
-            self._known.append((hashlib.sha256(key.encode()).digest(), who))
+            digest = hashlib.sha256(key.encode()).digest()
+            if first.setdefault(digest, place) != place:
+                raise ConfigurationError(
+                    f"OUTLAST_API_KEYS: entry {place} has the same key as entry {first[digest]}"
+                )
+            self._known.append((digest, who))
 
     def __bool__(self) -> bool:
         """Whether there are any."""
