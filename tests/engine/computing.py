@@ -10,6 +10,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from outlast import Outlast
 
 app = Outlast("computing")
@@ -54,6 +56,19 @@ async def soon(seconds: float) -> float:
 def cannot_connect(address: str) -> None:
     """Fail as a driver does that puts the whole address into its errors."""
     raise RuntimeError(f"cannot connect to {address}")
+
+
+class Account(BaseModel):
+    """Something that values have to fit."""
+
+    token: str
+    owner: int = 0
+
+
+@app.step(executor="process")
+def open_account(given: dict[str, Any]) -> None:
+    """Fail, since what was given does not fit."""
+    Account.model_validate(given)
 
 
 class Odd(Exception):

@@ -34,10 +34,11 @@ IN_STEP = "canary-in-a-step-31f7"
 IN_PROCESS = "canary-in-a-step-of-a-process-b20c"
 IN_AGENT = "canary-in-an-agent-5e88"
 IN_POLICY = "canary-in-a-policy-94ad"
+IN_VALUES = "canary-in-a-value-that-does-not-fit-61c2"
 IN_CONDITION = "canary-in-a-precondition-7e21"
 REFUSED = "canary-in-a-refusal-0c6b"
 CANARIES = (API_KEY, WRONG_KEY, BEARER, QUERY, IN_URL, ECHOED, RAISED, DATABASE)
-IN_ERRORS = (IN_STEP, IN_PROCESS, IN_AGENT, IN_POLICY, IN_CONDITION, REFUSED)
+IN_ERRORS = (IN_STEP, IN_PROCESS, IN_AGENT, IN_POLICY, IN_VALUES, IN_CONDITION, REFUSED)
 
 PATHS = {
     "declined": Rule.refuse(422, body=ECHOED),
@@ -169,6 +170,9 @@ async def test_no_password_that_an_error_of_the_application_tells_is_kept(
     async def read() -> None:
         raise RuntimeError(f"cannot connect to {address(IN_STEP)}")
 
+    async def parse() -> None:
+        computing.Account.model_validate({"token": [IN_VALUES], "owner": IN_VALUES})
+
     seen: list[list[str]] = []
 
     @desk.app.agent(retry=Backoff(base_s=0.01, max_s=0.01, attempts=2))
@@ -177,6 +181,8 @@ async def test_no_password_that_an_error_of_the_application_tells_is_kept(
         for work in (
             lambda: task.step(read, key="read"),
             lambda: task.step(computing.cannot_connect, address(IN_PROCESS), key="elsewhere"),
+            lambda: task.step(parse, key="parse"),
+            lambda: task.step(computing.open_account, {"token": [IN_VALUES]}, key="parse-elsewhere"),
             lambda: task.call(requiring, to="x", key="requiring"),
             lambda: task.call(refusing, to="x", key="refusing"),
         ):
@@ -213,4 +219,6 @@ async def test_no_password_that_an_error_of_the_application_tells_is_kept(
     leaked = [(where, canary) for where, text in places.items() for canary in IN_ERRORS if canary in text]
     assert leaked == []
     assert "cannot connect to postgresql://ada:***@db.internal/books" in places["store"]
-    assert len(seen[0]) == 4
+    assert "/token: Input should be a valid string" in places["store"]
+    assert seen == [seen[0]] * 2
+    assert len(seen[0]) == 6

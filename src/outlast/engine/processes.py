@@ -39,7 +39,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, Final, NoReturn
 
 from outlast.core import values
-from outlast.core.masking import mask_passwords
+from outlast.engine.wording import words_of
 from outlast.errors import ConfigurationError, InvalidRequest
 
 _LENGTH: Final = struct.Struct("!Q")
@@ -188,7 +188,7 @@ def _request(function: Callable[..., Any], args: tuple[Any, ...], named: dict[st
     # Arguments are of the user's classes, whose pickling may raise anything.
     except Exception as error:
         raise StepRaised(
-            type(error).__name__, f"its arguments cannot be sent to a process: {error}"
+            type(error).__name__, f"its arguments cannot be sent to a process: {words_of(error)}"
         ) from error
 
 
@@ -256,7 +256,7 @@ def _answer(request: bytes) -> bytes:
         raise
     # A step may raise anything; each kind is a failure of the step.
     except BaseException as error:
-        return _RAISED + json.dumps([type(error).__name__, _text(error)]).encode()
+        return _RAISED + json.dumps([type(error).__name__, words_of(error)]).encode()
 
 
 def _find(module: str, path: str) -> Any:
@@ -264,12 +264,3 @@ def _find(module: str, path: str) -> Any:
     for part in path.split("."):
         found = getattr(found, part)
     return found
-
-
-def _text(error: BaseException) -> str:
-    try:
-        text = str(error)
-    # Its class is foreign code too.
-    except Exception:
-        text = ""
-    return mask_passwords(text)[:4_000]

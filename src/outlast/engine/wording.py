@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 import orjson
+import pydantic
 
 from outlast.core import values
 from outlast.core.masking import mask_passwords
+from outlast.engine.signature import pointer
 from outlast.store.entries import NewEvent
 
 MAX_ERROR_TEXT: Final = 4_000
@@ -35,11 +37,22 @@ def failure(code: str, message: str, **more: Any) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Describe an exception in one bounded text, without the passwords of addresses that it tells."""
-    name = type(error).__name__
+    """Describe an exception in one bounded text, as ``words_of`` does, with the name of its class."""
+    name, text = type(error).__name__, words_of(error)
+    return f"{name}: {text}"[:MAX_ERROR_TEXT] if text else name
+
+
+def words_of(error: BaseException) -> str:
+    """Answer what an exception says, bounded, without what it must not tell: passwords of addresses, and the
+    values that did not fit a type."""
     try:
-        text = str(error)
+        if isinstance(error, pydantic.ValidationError):
+            problems = error.errors(include_url=False, include_context=False, include_input=False)
+            text = "; ".join(f"{pointer(one['loc']) or '/'}: {one['msg']}" for one in problems)
+            text = f"{error.title} does not take this: {text}"
+        else:
+            text = str(error)
     # Its class is foreign code too, and what is said of an error must not raise another.
     except Exception:
         text = ""
-    return f"{name}: {mask_passwords(text)}"[:MAX_ERROR_TEXT] if text else name
+    return mask_passwords(text)[:MAX_ERROR_TEXT]
