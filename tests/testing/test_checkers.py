@@ -516,6 +516,12 @@ def _lose_a_timer(it: Exhibit) -> None:
     it.dump["timers"].remove(it.rows("timers", "timer")[0])
 
 
+@breaks("every_live_task_goes_on", "is waiting(limit) and has 0 timers")
+def _let_a_limit_hold_for_ever(it: Exhibit) -> None:
+    it.rows("tasks", "timer")[0]["reason"] = "limit"
+    it.dump["timers"].remove(it.rows("timers", "timer")[0])
+
+
 @breaks("every_live_task_goes_on", "is succeeded and has 1 timers that wake it")
 def _wake_what_has_ended(it: Exhibit) -> None:
     it.dump["timers"].append({**it.rows("timers", "timer")[0], "task": it.tasks["succeeded"]})
