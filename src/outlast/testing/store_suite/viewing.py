@@ -11,6 +11,7 @@ import pytest
 from outlast.core.ids import operation_id
 from outlast.errors import SchemaMismatch, SchemaTooNew
 from outlast.store.contract import SCHEMA_VERSION
+from outlast.store.entries import BusinessKey
 from outlast.store.records import Evidence, TaskRef
 from outlast.store.rows import EndRow, EventCursor, OperationFilter, TaskFilter
 from outlast.testing.store_suite.changing import retry
@@ -275,21 +276,36 @@ class TestOperationViews:
 class TestTenants:
     """Nothing crosses from one tenant to another, even where every other part of a name is the same."""
 
-    async def twins(self, scene: Scene) -> tuple[Any, Any]:
-        """Make two running tasks with one id and one operation key in two tenants."""
-        one = await scene.running(tenant="tenant-blue")
+    async def twins(self, scene: Scene, tenants: tuple[str, str]) -> tuple[Any, Any]:
+        """Make two running tasks with one id, one operation key and one business key in two tenants."""
+        one = await scene.running(tenant=tenants[0])
         [inputs] = await scene.rows("inputs", one)
         record = replace(
-            scene.submission(tenant="tenant-red"), task=one.task, key=inputs["key"], agent=inputs["agent"]
+            scene.submission(tenant=tenants[1]), task=one.task, key=inputs["key"], agent=inputs["agent"]
         )
         await scene.accept([record])
         two = await scene.claim_task(record)
         for claimed in (one, two):
-            await scene.called(claimed, "unknown", key="same")
+            business = BusinessKey(tool="pay", value="invoice-7", mode="lock")
+            await scene.called(claimed, "unknown", key="same", business=business)
         return one, two
 
-    async def test_twins_have_rows_of_their_own(self, scene: Scene) -> None:
-        one, two = await self.twins(scene)
+    @pytest.mark.parametrize(
+        "tenants",
+        [
+            ("tenant-blue", "tenant-red"),
+            ("tenant-blue", "Tenant-Blue"),
+            ("tenant-blue", "tenant-blue "),
+            ("tenant-bl\u00fc", "tenant-blu\u0308"),
+            ("tenant-K", "tenant-\u212a"),
+            ("t" * 119, "t" * 120),
+            ("tenant_blue", "tenant%blue"),
+        ],
+        ids=["other", "case", "space", "normalisation", "compatibility", "length", "wildcard"],
+    )
+    async def test_twins_have_rows_of_their_own(self, scene: Scene, tenants: tuple[str, str]) -> None:
+        """However much their names look alike: they are compared character by character."""
+        one, two = await self.twins(scene, tenants)
         assert one.task == two.task
         before = {
             table: rows
