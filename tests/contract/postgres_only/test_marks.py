@@ -139,6 +139,35 @@ async def test_a_task_given_back_is_found_above_the_mark(scene: Scene) -> None:
     assert await claim(scene, session) == [first.task]
 
 
+async def test_turns_are_kept_beside_a_long_transaction_and_late_commits(
+    scene: Scene, store: PostgresStore, connect: Any, beside: Any
+) -> None:
+    """One tenant floods, its marks move at each claim; what the others commit late has its turn at once."""
+    session = await scene.session()
+    old = await connect()
+    async with old.transaction(isolation="repeatable_read"):
+        await old.fetchval("select count(*) from outlast.queue")
+        slow = await connect()
+        transaction = slow.transaction()
+        await transaction.start()
+        late = [scene.submission(tenant="tenant-late", **LANE) for _ in range(3)]
+        await store.submit(late, connection=slow)
+        await scene.accept([scene.submission(tenant="tenant-big", **LANE) for _ in range(60)])
+        await scene.accept([scene.submission(tenant="tenant-small", **LANE) for _ in range(6)])
+
+        async def turns(count: int) -> list[str]:
+            claims = [
+                await scene.claim(session, pools=["pool-a"], serves=SERVES, limit=1) for _ in range(count)
+            ]
+            return [claimed.tenant for reply in claims for claimed in reply.claims]
+
+        first = await turns(6)
+        assert sorted(first) == ["tenant-big"] * 3 + ["tenant-small"] * 3
+        await transaction.commit()
+        assert sorted(await turns(9)) == ["tenant-big"] * 3 + ["tenant-late"] * 3 + ["tenant-small"] * 3
+        assert await turns(4) == ["tenant-big"] * 4
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_nothing_is_passed_by_whatever_the_order_of_commits(
     scene: Scene, store: PostgresStore, connect: Any, seed: int
