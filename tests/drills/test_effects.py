@@ -76,8 +76,10 @@ class TestDrill:
         postgres = request.getfixturevalue("bare_postgres_url") if store == "postgres" else None
         columns = ("effect", "fault", "calls", "effects", "state", "settled_by", "ok")
         cells = await drilled.passed(*SHORT, postgres=postgres, columns=columns)
+        *cells, whole = cells
         assert {f"{cell['effect']}/{cell['fault']}" for cell in cells} == set(SHORT)
         assert {cell["effects"] for cell in cells} == {1}
+        assert (whole["fault"], whole["state"]) == ("every_checker", "kept")
         assert os.listdir(folder) == []
 
     async def test_a_second_effect_is_red_and_said(
@@ -97,7 +99,8 @@ class TestDrill:
         assert "keyed/act_drop: acts, then the connection breaks" in said
         assert "effects: expected 1, seen 2" in said
         assert "✓ 1/1" in said
-        assert "1 of 2 cells are wrong" in said
+        assert "effects are accounted for: expected []" in said
+        assert "2 of 3 cells are wrong" in said
         (kept,) = os.listdir(folder)
         assert {"tickets-keys.db", "outlast.db"} <= set(os.listdir(folder / kept))
 

@@ -20,9 +20,9 @@ from typing import Final, Literal
 from outlast.core.operation import EFFECTS
 from outlast.drills import cells
 
-__all__ = ["CELLS", "FAULTS", "Cell", "Family", "Fault", "Right", "chosen"]
+__all__ = ["CELLS", "CHECKERS", "FAULTS", "Cell", "Family", "Fault", "Right", "chosen"]
 
-Family = Literal["answers", "repeats", "crashes", "frozen"]
+Family = Literal["answers", "repeats", "crashes", "frozen", "after"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,6 +309,22 @@ class Cell:
 
 CELLS: Final = tuple(Cell(effect=effect, fault=fault) for fault in FAULTS for effect in EFFECTS)
 """All of them."""
+
+CHECKERS: Final = Cell(
+    effect="ledger",
+    fault=Fault(
+        name="every_checker",
+        family="after",
+        what="after all of it, every checker looks at the store and at the ticket services' logs",
+        why="what must be true at any moment is true now",
+        read="-",
+        idempotent="-",
+        keyed="-",
+        queryable="-",
+        manual="-",
+    ),
+)
+"""Judged at the end; nothing of it is played."""
 
 
 def chosen(patterns: Sequence[str]) -> tuple[Cell, ...]:

@@ -18,10 +18,10 @@ from outlast.drills.effects import answers, crashes, frozen, repeats
 from outlast.drills.effects.agents import Places, build
 from outlast.drills.effects.clerk import Clerk
 from outlast.drills.effects.judge import judge
-from outlast.drills.effects.matrix import Cell
+from outlast.drills.effects.matrix import CHECKERS, Cell
 from outlast.drills.effects.scene import STEADY, Played, Scene
 from outlast.drills.fleet import Fleet
-from outlast.drills.judging import Judged
+from outlast.drills.judging import Judged, judge_the_store
 from outlast.drills.running import FAULTS_OF_PLAY, broken, end_with_sigterm
 from outlast.testing.recorder import Recorder
 
@@ -31,7 +31,7 @@ __all__ = ["play"]
 async def play(
     cells: Sequence[Cell], postgres: str | None, seed: int, folder: Path, console: Console
 ) -> list[Judged[Cell]]:
-    """Play cells and judge them; answer them in the order given.
+    """Play cells and judge them; answer them in the order given, and last what every checker says.
 
     folder: for the store, the logs of the processes and of the ticket services. Raises ConfigurationError,
     RecorderError, ServerError, StoreUnavailable.
@@ -63,25 +63,28 @@ async def play(
             environ={"OUTLAST_DATABASE_URL": store.url, **places.environ()},
             tell=lambda what: status.update(Text(what)),
         )
-        await _prepare(scene, cells)
+        prepared = await _prepare(scene, cells)
         clerking = asyncio.create_task(clerk.keep())
         try:
-            return await _play(scene, cells, store.shown, console)
+            return await _play(scene, cells, prepared, store.shown, console)
         finally:
             clerking.cancel()
             await asyncio.gather(clerking, return_exceptions=True)
 
 
-async def _prepare(scene: Scene, cells: Sequence[Cell]) -> None:
-    """Make the tickets that idempotent tools put their notes on."""
+async def _prepare(scene: Scene, cells: Sequence[Cell]) -> int:
+    """Make the tickets that idempotent tools put their notes on; answer how many calls are no tool's."""
     async with httpx2.AsyncClient(base_url=scene.plain.url, trust_env=False) as client:
         for cell in cells:
             if cell.effect == "idempotent":
                 made = await client.post("/tickets", json={"invoice": cell.invoice, "amount": "1"})
                 scene.tickets[cell.name] = made.json()["id"]
+    return len(scene.tickets)
 
 
-async def _play(scene: Scene, cells: Sequence[Cell], store: str, console: Console) -> list[Judged[Cell]]:
+async def _play(
+    scene: Scene, cells: Sequence[Cell], prepared: int, store: str, console: Console
+) -> list[Judged[Cell]]:
     console.print(f"store: {store}", style="dim", markup=False)
     order = list(cells)
     scene.chance.shuffle(order)
@@ -121,4 +124,6 @@ async def _play(scene: Scene, cells: Sequence[Cell], store: str, console: Consol
             groups.setdefault(cell.fault.name, []).append(cell)
     scene.doomed_left = len(ices) + len(groups)
     await asyncio.gather(*(one(cell, frozen.play) for cell in ices), *map(group, groups.values()))
-    return [await judge(scene, played[cell.name]) for cell in cells]
+    judged = [await judge(scene, played[cell.name]) for cell in cells]
+    log = [*await scene.keys.log(), *(await scene.plain.log())[prepared:]]
+    return [*judged, await judge_the_store(scene.app.store, CHECKERS, log, settled_by="checkers")]

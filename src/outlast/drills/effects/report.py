@@ -10,7 +10,7 @@ from rich.text import Text
 
 from outlast.core.operation import EFFECTS
 from outlast.drills import running
-from outlast.drills.effects.matrix import FAULTS, Cell, chosen
+from outlast.drills.effects.matrix import CHECKERS, FAULTS, Cell, chosen
 from outlast.drills.effects.playing import play
 from outlast.drills.judging import Judged
 
@@ -33,7 +33,9 @@ async def run_drill(
         _table,
         only=only,
         known=f"faults are {', '.join(fault.name for fault in FAULTS)}",
-        judge="the ticket services' own logs",
+        judge="the ticket services' own logs and every checker",
+        # Every checker.
+        beside=1,
         postgres=postgres,
         seed=seed,
         json=json,
@@ -52,6 +54,7 @@ def _table(judged: Sequence[Judged[Cell]]) -> Group:
         row = [by_name.get(f"{effect}/{fault.name}") for effect in shown]
         if any(row):
             table.add_row(fault.name, *("" if each is None else _entry(each) for each in row))
+    table.add_row(CHECKERS.fault.name, running.counts(by_name[CHECKERS.name]))
     legend = Text("calls/effects, and who settled where the worker alone did not", style="dim")
     return Group(table, legend)
 
