@@ -238,6 +238,12 @@ def _lose_an_intent(it: Exhibit) -> None:
     row["intent_at"] = None
 
 
+@breaks("intent_before_call_before_outcome", "has 1 attempts and intents at ")
+def _lose_the_first_intent(it: Exhibit) -> None:
+    [row] = [row for row in it.rows("operations", "running") if row["key"] == it.keys["declined"]]
+    row["first_intent_at"] = None
+
+
 @breaks("intent_before_call_before_outcome", "without an intent")
 def _run_without_an_intent(it: Exhibit) -> None:
     [row] = [row for row in it.rows("operations", "waiting") if row["key"] == it.keys["lost"]]

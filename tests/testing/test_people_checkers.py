@@ -183,6 +183,16 @@ def _use_what_is_not_used(it: Exhibit) -> None:
     _question(it, "paid")["state"] = "approved"
 
 
+@breaks("a_decision_authorises_one_effect", "is used by nobody")
+def _use_a_decision_of_nobody(it: Exhibit) -> None:
+    _question(it, "paid")["decided_by"] = None
+
+
+@breaks("a_decision_authorises_one_effect", "is rejected by nobody")
+def _decide_at_no_time(it: Exhibit) -> None:
+    _question(it, "denied")["decided_at"] = None
+
+
 @breaks("a_decision_authorises_one_effect", "is rejected by nobody")
 def _decide_by_nobody(it: Exhibit) -> None:
     _question(it, "denied")["decided_by"] = None
