@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.testing.exhibits import Broken, Exhibit, into, shown, staged
+from tests.testing.exhibits import Broken, Exhibit, into, seen_by, shown, staged
 from tests.testing.test_change_checkers import BROKEN as BROKEN_BY_CHANGE
 from tests.testing.test_people_checkers import BROKEN as BROKEN_BY_PEOPLE
 
@@ -352,6 +353,14 @@ def _leave_a_call_running_at_the_end(it: Exhibit) -> None:
     next(row for row in it.rows("operations", "failed") if row["kind"] == "tool")["state"] = "running"
 
 
+@pytest.mark.parametrize("kind", ["model", "compensation"])
+async def test_no_kind_of_call_is_left_running_at_the_end(exhibit: Exhibit, kind: str) -> None:
+    row = next(row for row in exhibit.rows("operations", "failed") if row["kind"] == "tool")
+    row.update(state="running", kind=kind)
+    found = seen_by(exhibit, "unknowns_are_queued")
+    assert any("is running in a task that has ended" in one for one in found), found
+
+
 def _say_it_happened(it: Exhibit) -> dict[str, Any]:
     """Let late evidence say that the call happened which was declined."""
     said = {"number": 1, "attempt": 1, "source": "late", "data": "{}", "at": 1, "says": "happened"}
@@ -370,12 +379,38 @@ def _plan_against_the_word(it: Exhibit) -> None:
     _say_it_happened(it)["state"] = "planned"
 
 
+def _tell(it: Exhibit, *ends: tuple[str, str]) -> None:
+    """Put ends of one call into a stream: what is told, and what a settlement says."""
+    last = it.rows("events", "running")[-1]
+    for number, (word, verdict) in enumerate(ends, 901):
+        data = json.dumps({"operation": "call", "kind": "tool", "verdict": verdict})
+        it.dump["events"].append({**last, "number": number, "kind": f"operation.{word}", "data": data})
+
+
 @breaks("calls_succeed_once", "call: has ended by event 901, and again by 902")
 def _tell_two_ends_of_a_call(it: Exhibit) -> None:
-    last = it.rows("events", "running")[-1]
-    data = '{"operation":"call","kind":"tool"}'
-    for number, kind in ((901, "operation.succeeded"), (902, "operation.failed")):
-        it.dump["events"].append({**last, "number": number, "kind": kind, "data": data})
+    _tell(it, ("succeeded", ""), ("failed", ""))
+
+
+@breaks("calls_succeed_once", "call: has ended by event 901, and again by 902")
+def _tell_a_success_twice(it: Exhibit) -> None:
+    _tell(it, ("succeeded", ""), ("succeeded", ""))
+
+
+@breaks("calls_succeed_once", "call: has ended by event 901, and again by 902")
+def _settle_a_success(it: Exhibit) -> None:
+    _tell(it, ("succeeded", ""), ("settled", "did_not_happen"))
+
+
+@breaks("calls_succeed_once", "call: has ended by event 901, and again by 902")
+def _fail_what_was_settled_as_happened(it: Exhibit) -> None:
+    _tell(it, ("settled", "happened"), ("failed", ""))
+
+
+@pytest.mark.parametrize("word", ["started", "unknown", "contradicted"])
+async def test_a_call_may_end_again_after_it_was_begun_again(exhibit: Exhibit, word: str) -> None:
+    _tell(exhibit, ("succeeded", ""), (word, ""), ("failed", ""))
+    assert seen_by(exhibit, "calls_succeed_once") == []
 
 
 @breaks("settlements_are_counted", "1 of tool-")
