@@ -328,7 +328,8 @@ def limits() -> str:
         ("the body of an HTTP request", body, "`body_too_large`"),
         ("`Prefer: wait`", f"{reading.MAX_WAIT_S} s", "shortened"),
         ("operations of one task in an HTTP answer", f"{MAX_LEDGER:,}", "cut"),
-        ("events kept for a follower that does not read", f"{tail.BUFFER:,}",
+        ("events kept for a follower that does not read",
+         f"{tail.BUFFER:,}, or {tail.BUFFER_BYTES:,} bytes of their data",
          "`stream_overrun`; resume after the last number"),
     ]  # fmt: skip
     return table(["what", "bound", "over it"], bounds)

@@ -45,7 +45,7 @@ from outlast.store.changing import OutsidePosted
 from outlast.store.contract import Store
 from outlast.store.posting import CancelReply, Posted
 from outlast.store.records import Submitted, TaskRef
-from outlast.store.rows import EndRow, EventCursor, TaskFilter
+from outlast.store.rows import EVENTS_ROOM, EndRow, EventCursor, TaskFilter
 from outlast.streams.tail import Tail
 from outlast.submitting import DEFAULT_TENANT, Request, Submitter, submission_for
 from outlast.tools.passing import Pass
@@ -639,9 +639,11 @@ class Outlast:
     async def stored_events(
         self, task: str, *, tenant: str = DEFAULT_TENANT, after: int = 0, limit: int = 500
     ) -> Sequence[EventView]:
-        """Read a page of a task's kept events above ``after``."""
+        """Read a page of a task's kept events above ``after``: at most ``limit``, and fewer where they are
+        large. A page is empty where nothing more is kept."""
         cursor = EventCursor(tenant=tenant, task=task, after=after)
-        return [EventView.of(row) for row in await self.store.read_events([cursor], limit)]
+        rows = await self.store.read_events([cursor], limit, room=EVENTS_ROOM)
+        return [EventView.of(row) for row in rows]
 
     # -- inside ---------------------------------------------------------------------------------------------
 

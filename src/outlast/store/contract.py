@@ -405,8 +405,14 @@ class Store(Protocol):
         """List a tenant's tasks, newest first."""
         ...
 
-    async def read_events(self, cursors: Sequence[EventCursor], limit: int = 500) -> list[EventRow]:
-        """Read events above each cursor, ordered by task and number, at most ``limit`` in all."""
+    async def read_events(
+        self, cursors: Sequence[EventCursor], limit: int = 500, *, room: int | None = None
+    ) -> list[EventRow]:
+        """Read events above each cursor, ordered by task and number, at most ``limit`` in all.
+
+        room: bytes of their data (in UTF-8) with which it is enough; the event that fills them is the last
+        one. None for no such bound.
+        """
         ...
 
     async def read_ends(self, refs: Sequence[TaskRef]) -> list[EndRow]:

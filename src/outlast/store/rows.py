@@ -6,7 +6,7 @@ Units and payloads are those of ``outlast.store.records``; views read committed 
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Literal
+from typing import Final, Literal
 
 from outlast.core.record import record
 from outlast.store.records import TaskState
@@ -91,6 +91,10 @@ class AttemptRow:
     started_at: int
     ended_at: int | None
     end: str | None
+
+
+EVENTS_ROOM: Final = 8 << 20
+"""Bytes of events with which it is enough for once, where whoever reads may read on."""
 
 
 @record

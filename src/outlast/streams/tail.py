@@ -5,7 +5,8 @@ what comes.
 
 State: each follower has a cursor of its own; there is no global one. The reader asks the store for (task,
 after) pairs of its followers, when a hint comes and every ``poll_s`` without one. Who waits for nothing but a
-task's end reads no events: the same reader asks, at the same times, how those tasks have ended.
+task's end reads no events: the same reader asks, at the same times, how those tasks have ended. A read is
+bounded, in events and in bytes; where one was full, the next one begins with the tasks behind it.
 
 End: an event that ends a round does not say that there is no other one, nor that nothing was said of the task
 since. A follower that has come to such an event is at its end when the task itself says that it has ended and
@@ -32,7 +33,7 @@ from outlast.core.transitions import TASK
 from outlast.errors import StoreUnavailable, Unavailable
 from outlast.store.contract import Store
 from outlast.store.records import TaskRef
-from outlast.store.rows import EndRow, EventCursor, EventRow, TaskRow
+from outlast.store.rows import EVENTS_ROOM, EndRow, EventCursor, EventRow, TaskRow
 
 FINAL = frozenset({"task.succeeded", "task.failed", "task.cancelled"})
 """Events that end a round."""
@@ -42,6 +43,8 @@ ENDS = 500
 """Tasks whose ends are asked for together; of those that live nothing comes but their state."""
 BUFFER = 2_000
 """Events kept for one follower that does not read; about, since a whole read is taken."""
+BUFFER_BYTES = 16 << 20
+"""How much of their data is kept for it; about, as above."""
 PATIENCE_S = 10.0
 """Seconds for which a follower may leave its buffer full."""
 
@@ -62,6 +65,8 @@ class Overrun(Unavailable):
 class _Follower:
     cursor: EventCursor
     events: list[EventRow] = field(default_factory=list)
+    size: int = 0
+    """Characters of data in these."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     full_since: float | None = None
     cut: bool = False
@@ -89,9 +94,21 @@ class _Follower:
             self.over = True
             self.ready.set()
 
+    def take(self, event: EventRow) -> None:
+        """Keep the next event for it."""
+        self.events.append(event)
+        self.size += len(event.data)
+        if event.kind in FINAL:
+            self.look_at = event.number
+
+    def taken(self) -> list[EventRow]:
+        """Hand over what is kept for it."""
+        events, self.events, self.size = self.events, [], 0
+        return events
+
     def takes_more(self) -> bool:
         """Whether more is to be read for it; cuts it when it was patience enough."""
-        if self.over or self.cut or len(self.events) < BUFFER:
+        if self.over or self.cut or (len(self.events) < BUFFER and self.size < BUFFER_BYTES):
             return not self.over and not self.cut
         now = clock.monotonic()
         if self.full_since is None:
@@ -112,6 +129,8 @@ class Tail:
         self._followers: set[_Follower] = set()
         # Whoever waits for a task's end, and whether the store has answered that one before.
         self._ends: dict[TaskRef, dict[asyncio.Future[EndRow | None], bool]] = {}
+        # The last task of a read that was full; those behind it have not had their turn.
+        self._turn = ("", "")
         self._reader: asyncio.Task[None] | None = None
         self._again = asyncio.Event()
 
@@ -133,7 +152,7 @@ class Tail:
             while True:
                 await follower.ready.wait()
                 follower.ready.clear()
-                events, follower.events = follower.events, []
+                events = follower.taken()
                 if follower.full_since is not None:
                     follower.full_since = None
                     self._wake()
@@ -238,9 +257,11 @@ class Tail:
             return False
         # Those at one place are read for once.
         cursors = list({follower.cursor: None for follower in followers})
-        rows = await self._store.read_events(cursors, self._limit)
-        if not rows:
-            return False
+        asked = [cursor for cursor in cursors if (cursor.tenant, cursor.task) > self._turn] or cursors
+        rows = await self._store.read_events(asked, self._limit, room=EVENTS_ROOM)
+        # A character is four bytes at most.
+        full = len(rows) >= self._limit or 4 * sum(len(row.data) for row in rows) >= EVENTS_ROOM
+        self._turn = (rows[-1].tenant, rows[-1].task) if full else ("", "")
         by_task: dict[tuple[str, str], dict[int, EventRow]] = {}
         for row in rows:
             by_task.setdefault((row.tenant, row.task), {})[row.number] = row
@@ -250,14 +271,12 @@ class Tail:
             # Followers of one task stand at different places: take what comes next, and nothing beyond a gap.
             number = cursor.after + 1
             while number in news:
-                follower.events.append(news[number])
-                if news[number].kind in FINAL:
-                    follower.look_at = number
+                follower.take(news[number])
                 number += 1
             if number > cursor.after + 1:
                 follower.cursor = EventCursor(tenant=cursor.tenant, task=cursor.task, after=number - 1)
                 follower.ready.set()
-        return len(rows) >= self._limit
+        return full or len(asked) < len(cursors)
 
     async def _look(self) -> bool:
         """Look at the tasks of followers that may have come to their end; answer whether any of them goes

@@ -11,6 +11,7 @@ import pytest
 from outlast.core.ids import operation_id
 from outlast.errors import SchemaMismatch, SchemaTooNew
 from outlast.store.contract import SCHEMA_VERSION
+from outlast.store.entries import NewEvent
 from outlast.store.records import Evidence, TaskRef
 from outlast.store.rows import EndRow, EventCursor, OperationFilter, TaskFilter
 from outlast.testing.store_suite.changing import retry
@@ -206,6 +207,24 @@ class TestEventViews:
             (one.task, 2),
             (two.task, 1),
         ]
+
+    async def test_reads_until_the_room_is_full(self, scene: Scene) -> None:
+        """It is counted in bytes; the event that fills it is the last one, however large it is."""
+        one, two = await scene.running(), await scene.running()
+        short = NewEvent(kind="progress", data='"éé"')
+        for claimed in (one, two):
+            await scene.write(claimed, scene.step(events=(scene.event(), short)))
+        cursors = [EventCursor(tenant=c.tenant, task=c.task) for c in (two, one)]
+        events = await scene.store.read_events(cursors)
+        assert [event.data for event in events].count('"éé"') == 2
+        filled = 0
+        for count, event in enumerate(events, start=1):
+            # Just not full before its last byte is there.
+            for room in (filled + 1, filled + len(event.data.encode())):
+                assert await scene.store.read_events(cursors, room=room) == events[:count]
+            filled += len(event.data.encode())
+        assert await scene.store.read_events(cursors, room=filled + 1) == events
+        assert await scene.store.read_events(cursors, 3, room=filled) == events[:3]
 
 
 class TestOperationViews:
