@@ -632,7 +632,8 @@ class Outlast:
         ended = view.ended_at is not None
         if ended and after >= view.last_event:
             return
-        async with aclosing(self._following().follow(tenant, task, after, ended=ended)) as rows:
+        follow = self._following().follow
+        async with aclosing(follow(tenant, task, after, ended=ended, beyond=after > view.last_event)) as rows:
             async for row in rows:
                 yield EventView.of(row)
 

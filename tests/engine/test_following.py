@@ -1,4 +1,4 @@
-"""Whoever follows a task is kept waiting by nobody else's events, and what is kept for him is bounded."""
+"""Whoever follows a task comes to its end, wherever he began, and is kept waiting by nobody else's events."""
 
 from __future__ import annotations
 
@@ -23,9 +23,17 @@ LARGE = 1_000_000
 
 def agents(app: Outlast) -> None:
     @app.agent
+    async def patient(task: TaskContext) -> Any:
+        return await task.wait("go")
+
+    @app.agent
     async def talk(task: TaskContext, lines: int, width: int = 1) -> None:
         for number in range(lines):
             await task.emit("artifact", {"number": number, "text": "x" * width})
+
+    @app.agent
+    async def broken(task: TaskContext) -> None:
+        raise ValueError("no such day")
 
 
 class Watched:
@@ -66,6 +74,65 @@ async def until(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not holds():  # noqa: ASYNC110 - see above
             await asyncio.sleep(0.01)
+
+
+def followed(house: House) -> bool:
+    """Whether anybody follows a task."""
+    return bool(house.app._following()._followers)
+
+
+async def numbers(house: House, handle: TaskHandle, after: int) -> list[int]:
+    """Follow a task to its end; answer the numbers of its events."""
+    async with asyncio.timeout(PATIENCE_S):
+        return [event.number async for event in house.app.events(handle.id, after=after)]
+
+
+class TestAPlaceThatTheStreamHasNotReached:
+    """Such as one that was seen in the stream of another task."""
+
+    @pytest.mark.parametrize("beyond", [1, 2, 3, 4, 2**53, 2**63 - 1])
+    async def test_is_followed_from_there_to_the_end(self, watching: House, beyond: int) -> None:
+        handle = await watching.app.submit("patient")
+        reached = (await watching.waits(handle, "signal")).last_event
+        after = min(reached + beyond, 2**63 - 1)
+        following = asyncio.create_task(numbers(watching, handle, after))
+        # It has begun before the task goes on.
+        await until(lambda: followed(watching))
+        await handle.signal("go", 1)
+        last = (await watching.ended(handle)).last_event
+        assert await following == list(range(after + 1, last + 1))
+
+    async def test_is_followed_into_the_next_round(self, watching: House) -> None:
+        handle = await watching.app.submit("broken")
+        first = (await watching.ended(handle)).last_event
+        await watching.stop()
+        await watching.app.retry(handle.id, reason="again")
+        following = asyncio.create_task(numbers(watching, handle, first + 2))
+        await until(lambda: followed(watching))
+        watching.start()
+        last = (await watching.ended(handle)).last_event
+        assert await following == list(range(first + 3, last + 1))
+
+    async def test_costs_no_look_of_its_own_while_nothing_happens(
+        self, watching: House, watched: Watched
+    ) -> None:
+        handle = await watching.app.submit("patient")
+        await watching.waits(handle, "signal")
+        reader = Tail(watched, poll_s=3600.0)  # type: ignore[arg-type]
+
+        async def follow() -> list[int]:
+            found = reader.follow("default", handle.id, 50, beyond=True)
+            return [event.number async for event in found]
+
+        following = asyncio.create_task(follow())
+        await until(lambda: bool(reader._followers))
+        watched.reads.clear()
+        await asyncio.sleep(0.3)
+        assert len(watched.reads) <= 2
+        await handle.signal("go", 1)
+        async with asyncio.timeout(PATIENCE_S):
+            assert await following == []
+        await reader.close()
 
 
 class TestManyFollowers:

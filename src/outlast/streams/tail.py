@@ -10,7 +10,8 @@ bounded, in events and in bytes; where one was full, the next one begins with th
 
 End: an event that ends a round does not say that there is no other one, nor that nothing was said of the task
 since. A follower that has come to such an event is at its end when the task itself says that it has ended and
-that this was the last of its events; else it goes on.
+that this was the last of its events; else it goes on. One whose place the stream has not reached may never
+see such an event, and is told of the end like those that wait for nothing else.
 
 Failure by failure: nothing is read for a follower whose bounded buffer is full, and one that leaves it full
 for ``PATIENCE_S`` is cut, with its last number; nothing is dropped in the middle. The store is away: reading
@@ -64,6 +65,8 @@ class Overrun(Unavailable):
 @dataclass(slots=True, eq=False)
 class _Follower:
     cursor: EventCursor
+    beyond: bool = False
+    """Whether its place is one that the stream had not reached: what ends the round may lie before it."""
     events: list[EventRow] = field(default_factory=list)
     size: int = 0
     """Characters of data in these."""
@@ -135,15 +138,18 @@ class Tail:
         self._again = asyncio.Event()
 
     async def follow(
-        self, tenant: str, task: str, after: int = 0, *, ended: bool = False
+        self, tenant: str, task: str, after: int = 0, *, ended: bool = False, beyond: bool = False
     ) -> AsyncGenerator[EventRow]:
         """Yield events with numbers above ``after`` until the task has ended and nothing more is kept of it.
 
-        ended: the task was seen to have ended, so that it may be over without another event. Raises Overrun
-        when the follower did not keep up.
+        ended: the task was seen to have ended, so that it may be over without another event. beyond: its
+        stream was seen not to have come to ``after``, so that it may end without another event. Raises
+        Overrun when the follower did not keep up.
         """
         follower = _Follower(
-            EventCursor(tenant=tenant, task=task, after=after), look_at=after if ended else None
+            EventCursor(tenant=tenant, task=task, after=after),
+            beyond=beyond,
+            look_at=after if ended else None,
         )
         self._followers.add(follower)
         self._wake()
@@ -230,7 +236,13 @@ class Tail:
     async def _tell_ends(self) -> None:
         """Read how tasks have ended whose end somebody waits for, and tell them."""
         # As they stand before the look: whoever comes meanwhile has another one.
-        asked = [(ref, list(waiting)) for ref, waiting in self._ends.items()]
+        waited = {ref: list(waiting) for ref, waiting in self._ends.items()}
+        beyond: dict[TaskRef, list[_Follower]] = {}
+        for follower in self._followers:
+            if follower.beyond and not follower.over:
+                beyond.setdefault(follower.ref, []).append(follower)
+                waited.setdefault(follower.ref, [])
+        asked = list(waited.items())
         for start in range(0, len(asked), ENDS):
             part = asked[start : start + ENDS]
             try:
@@ -245,6 +257,8 @@ class Tail:
             for ref, ends in part:
                 row = found.get(ref)
                 over = row is None or row.state in TASK.final
+                for follower in beyond.get(ref, ()) if over else ():
+                    follower.look_at = follower.cursor.after
                 for end in ends:
                     if over and not end.done():
                         end.set_result(row)
