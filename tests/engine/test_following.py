@@ -11,9 +11,11 @@ import pytest
 from tests.engine.house import PATIENCE_S, House
 
 from outlast import Outlast, TaskContext
+from outlast.errors import SchemaOutdated, StoreUnavailable
 from outlast.handle import TaskHandle
 from outlast.store.contract import Store
-from outlast.store.rows import EventCursor, EventRow
+from outlast.store.records import TaskRef
+from outlast.store.rows import EndRow, EventCursor, EventRow
 from outlast.streams.tail import Tail
 
 MEGABYTE = 1 << 20
@@ -42,11 +44,19 @@ class Watched:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.reads: list[list[EventRow]] = []
+        self.fault: Exception | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
+    async def read_ends(self, refs: Sequence[TaskRef]) -> list[EndRow]:
+        if self.fault is not None:
+            raise self.fault
+        return await self._store.read_ends(refs)
+
     async def read_events(self, cursors: Sequence[EventCursor], *bounds: Any, **more: Any) -> list[EventRow]:
+        if self.fault is not None:
+            raise self.fault
         rows = await self._store.read_events(cursors, *bounds, **more)
         self.reads.append(rows)
         return rows
@@ -65,8 +75,9 @@ async def watching(watched: Watched) -> Any:
     agents(made.app)
     async with made:
         made.start()
+        reader = made.app._following()
         yield made
-        await made.app._following().close()
+        await reader.close()
 
 
 async def until(holds: Callable[[], bool]) -> None:
@@ -186,3 +197,45 @@ class TestLargeEvents:
             assert sum(len(str(event.data)) for event in page) <= 9 * MEGABYTE
             found += [event.number for event in page]
         assert found == list(range(1, last + 1))
+
+
+class TestWhenNothingMoreIsRead:
+    """Nobody is left to wait for ever."""
+
+    @pytest.mark.parametrize("asked", ["events", "end"])
+    async def test_for_a_fault_it_is_told_and_the_next_one_is_read_for(
+        self, watching: House, watched: Watched, asked: str
+    ) -> None:
+        handle = await watching.app.submit("patient")
+        await watching.waits(handle, "signal")
+        seen: list[int] = []
+
+        async def follow() -> None:
+            async for event in handle.events():
+                seen.append(event.number)
+
+        waiting = asyncio.create_task(follow() if asked == "events" else handle.result(PATIENCE_S))
+        await until(lambda: bool(seen) if asked == "events" else bool(watching.app._following()._ends))
+        # Anything but a store that is away, which is waited for.
+        watched.fault = SchemaOutdated("the schema is not the one that this code knows")
+        watching.store.wakes.hint("events")
+        with pytest.raises(SchemaOutdated):
+            await asyncio.wait_for(waiting, PATIENCE_S)
+        watched.fault = None
+        await handle.signal("go", 1)
+        assert await handle.result(PATIENCE_S) == 1
+        assert [event.number async for event in handle.events(after=seen[-1] if seen else 0)]
+
+    @pytest.mark.parametrize("asked", ["events", "end"])
+    async def test_since_the_app_is_closed_it_is_told(self, watching: House, asked: str) -> None:
+        handle = await watching.app.submit("patient")
+        await watching.waits(handle, "signal")
+        await watching.stop()
+        waiting = asyncio.create_task(
+            numbers(watching, handle, 1) if asked == "events" else handle.result(PATIENCE_S)
+        )
+        reader = watching.app._following()
+        await until(lambda: bool(reader._followers or reader._ends))
+        await watching.app.close()
+        with pytest.raises(StoreUnavailable):
+            await asyncio.wait_for(waiting, PATIENCE_S)

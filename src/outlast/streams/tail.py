@@ -4,19 +4,20 @@ Purpose: a follower gets every event of its task above its cursor once, in order
 what comes.
 
 State: each follower has a cursor of its own; there is no global one. The reader asks the store for (task,
-after) pairs of its followers, when a hint comes and every ``poll_s`` without one. Who waits for nothing but a
-task's end reads no events: the same reader asks, at the same times, how those tasks have ended. A read is
-bounded, in events and in bytes; where one was full, the next one begins with the tasks behind it.
+after) pairs of its followers, when a hint comes and every ``poll_s`` without one. Who waits for nothing
+but a task's end reads no events: the same reader asks, at the same times, how those tasks have ended. A
+read is bounded, in events and in bytes; where one was full, the next one begins with the tasks behind it.
 
 End: an event that ends a round does not say that there is no other one, nor that nothing was said of the task
 since. A follower that has come to such an event is at its end when the task itself says that it has ended and
 that this was the last of its events; else it goes on. One whose place the stream has not reached may never
 see such an event, and is told of the end like those that wait for nothing else.
 
-Failure by failure: nothing is read for a follower whose bounded buffer is full, and one that leaves it full
-for ``PATIENCE_S`` is cut, with its last number; nothing is dropped in the middle. The store is away: reading
-goes on when it is back; but whoever asks for an end for the first time is told. A hint is lost: the next look
-comes ``poll_s`` later.
+Failure by failure: nothing is read for a follower whose bounded buffer is full, and one that leaves it
+full for ``PATIENCE_S`` is cut, with its last number; nothing is dropped in the middle. The store is away:
+reading goes on when it is back; but whoever asks for an end for the first time is told. Any other fault
+ends the reading, and so does ``close``: all who follow or wait are told, and whoever comes next is read
+for again. A hint is lost: the next look comes ``poll_s`` later.
 
 Not covered: a follower that has come to its end is not told of a round that is opened later, nor of what is
 said of the task after that; it may follow again from its last number on.
@@ -73,6 +74,8 @@ class _Follower:
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     full_since: float | None = None
     cut: bool = False
+    fault: Exception | None = None
+    """Why nothing more is read for it."""
     look_at: int | None = None
     """From which number on to ask whether the task is over."""
     over: bool = False
@@ -144,7 +147,8 @@ class Tail:
 
         ended: the task was seen to have ended, so that it may be over without another event. beyond: its
         stream was seen not to have come to ``after``, so that it may end without another event. Raises
-        Overrun when the follower did not keep up.
+        Overrun when the follower did not keep up, StoreUnavailable when this is closed, and the fault that
+        ended the reading.
         """
         follower = _Follower(
             EventCursor(tenant=tenant, task=task, after=after),
@@ -169,6 +173,8 @@ class Tail:
                     return
                 if follower.cut:
                     raise Overrun(last)
+                if follower.fault is not None:
+                    raise follower.fault
         finally:
             self._followers.discard(follower)
 
@@ -176,7 +182,8 @@ class Tail:
         """Wait until a task has ended; answer how, or None where there is no such task.
 
         A round that has begun meanwhile is waited for. Raises StoreUnavailable where the store is away when
-        it is asked for the first time; later on it waits until the store is back.
+        it is asked for the first time, later on it waits until the store is back; where this is closed; and
+        the fault that ended the reading.
         """
         ref = TaskRef(tenant=tenant, task=task)
         end: asyncio.Future[EndRow | None] = asyncio.get_running_loop().create_future()
@@ -191,12 +198,23 @@ class Tail:
                 del self._ends[ref]
 
     async def close(self) -> None:
-        """Stop reading."""
+        """Stop reading; whoever follows or waits is told. Idempotent."""
         if self._reader is not None:
             self._reader.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._reader
             self._reader = None
+        self._tell(StoreUnavailable("nothing more is read: the app was closed"))
+
+    def _tell(self, fault: Exception) -> None:
+        """Tell all who follow or wait that nothing more is read for them."""
+        for follower in self._followers:
+            follower.fault = fault
+            follower.ready.set()
+        for waiting in self._ends.values():
+            for end in waiting:
+                if not end.done():
+                    end.set_exception(fault)
 
     def _wake(self) -> None:
         self._again.set()
@@ -211,6 +229,9 @@ class Tail:
                 self._again.clear()
                 if not await self._once():
                     await self._again.wait()
+        # Whatever it is: nobody else would tell those for whom nothing is read from now on.
+        except Exception as fault:
+            self._tell(fault)
         finally:
             listening.cancel()
 
