@@ -409,7 +409,8 @@ class Outlast:
         """Accept many tasks in few transactions; answer their handles in order.
 
         Every request is checked before anything is stored. Raises as ``submit`` does; a conflict of one
-        request is raised after the others were stored. Atomic per thousand; idempotent by key.
+        request is raised after the others were stored. Atomic per thousand, or per 8 MiB of their inputs;
+        idempotent by key.
         """
         submissions = [submission_for(self.registry, request) for request in requests]
         answers = await self._ready().many(submissions)
