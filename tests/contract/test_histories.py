@@ -9,13 +9,15 @@ import time
 from dataclasses import replace
 from typing import Any, cast
 
+import pytest
+
 from outlast.errors import StoreUnavailable
-from outlast.store.contract import Store
+from outlast.store.contract import BatchRejected, Store
 from outlast.store.entries import Batch
 from outlast.store.records import Claimed, Serves, SessionRenewal, SweepRequest
 from outlast.store.rows import EventCursor
 from outlast.testing.checkers import check_all
-from outlast.testing.history import History, Witness, judge, judge_streams
+from outlast.testing.history import UNKNOWN, History, Witness, judge, judge_streams
 from outlast.testing.store_suite.scene import SECOND, Reopen, Scene
 
 TASKS = 4
@@ -319,3 +321,17 @@ async def test_a_flush_that_raised_and_is_sent_again_is_one_operation(scene: Sce
     assert verdict.kind == "accepted"
     assert len([one for one in history if one.asked[0] == "write"]) == 1
     assert judge(history) == []
+
+
+async def test_a_flush_that_was_rejected_leaves_its_number_to_the_next_one(scene: Scene) -> None:
+    history = History(time.monotonic)
+    witness = Witness(scene.store, history, "a")
+    mine = _beside(scene, witness, "a", 1, Clock(scene.now))
+    claimed, other = await scene.running(), await scene.running()
+    after_its_end = mine.writes(claimed, mine.release(), mine.step())
+    rejected = mine.batch(after_its_end, mine.writes(other, mine.step()))
+    with pytest.raises(BatchRejected):
+        await witness.flush(rejected, now=mine.now)
+    [verdict] = await witness.flush(replace(rejected, writes=rejected.writes[1:]), now=mine.now)
+    assert verdict.kind == "accepted"
+    assert [one.answer for one in history if one.asked[0] == "write"] == [UNKNOWN, UNKNOWN, "written"]

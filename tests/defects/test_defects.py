@@ -15,7 +15,7 @@ MEASURED = {row["name"]: row for row in json.loads(runner.RESULT.read_text())["d
 @pytest.mark.parametrize("name", QUICK)
 def test_a_deliberate_fault_is_found(name: str) -> None:
     # Where it was seen last: it falls there at once, or soon after if the code has gone on.
-    found = runner.look_for(DEFECTS[name], budget=2_000, first=MEASURED[name]["seed"])
+    found = runner.look_for(DEFECTS[name], budget=runner.BUDGET, first=MEASURED[name]["seed"])
     assert found.caught, found
 
 

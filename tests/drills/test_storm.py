@@ -476,7 +476,7 @@ class TestJudges:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         posts = Posts(Fleet(tmp_path), Place(keys="", plain=""), {}, workers=1, apis=[], timers="short")
-        gone: Any = SimpleNamespace(running=False, ending="exit code 3")
+        gone: Any = SimpleNamespace(running=False, ending="exit code 3", last_words="it broke")
         posts.all[0].process = gone
         manned = asyncio.Event()
 
@@ -488,7 +488,14 @@ class TestJudges:
         watching = asyncio.create_task(posts.watch())
         await asyncio.wait_for(manned.wait(), 20)
         watching.cancel()
-        assert posts.strange == ["worker1-0 ended by itself: exit code 3"]
+        assert posts.strange == ["worker1-0 ended by itself: exit code 3; it broke"]
+
+
+async def test_the_last_words_of_a_process_are_the_error_that_ended_it(tmp_path: Path) -> None:
+    async with Fleet(tmp_path) as fleet:
+        process = fleet.start("gone", "there.is.no.such.module")
+        assert await process.exited() == 1
+        assert "No module named 'there'" in process.last_words
 
 
 def test_a_transaction_that_may_still_write_holds_a_promotion_up() -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 from tests.engine.house import House
 
-from outlast import TaskContext, ToolCall, WorkerSettings
+from outlast import TaskContext, ToolCall, WaitTimeout, WorkerSettings
 from outlast.engine.journal import HALVES, TURNS, Journal
 from outlast.errors import StoreUnavailable
 from outlast.store.contract import BatchRejected
@@ -322,6 +322,71 @@ def written(key: str) -> RecordOperation:
 
 async def in_time(work: Awaitable[T]) -> T:
     return await asyncio.wait_for(work, 10.0)
+
+
+async def test_what_comes_after_the_end_of_an_attempt_goes_by_itself() -> None:
+    store, lease, neighbour = Asked(apart=False), Holder(1), Holder(2)
+    end = EndAttempt(attempt_end="suspended", task_state="waiting", reason="signal")
+
+    def of(batch: Batch) -> list[tuple[str, list[str]]]:
+        return [(writes.task, [type(one).__name__ for one in writes.entries]) for writes in batch.writes]
+
+    async with journal_over(store) as journal:
+        first = journal.submit(neighbour, written("first"))
+        _, answer = await in_time(store.taken.get())
+        # The store is at work: what is handed in meanwhile goes with the next batch.
+        ended = journal.submit(lease, end)
+        journal.append(lease, written("late"))
+        answer.set_result(None)
+        await in_time(first)
+        batch, answer = await in_time(store.taken.get())
+        assert of(batch) == [(lease.task, ["EndAttempt"])]
+        answer.set_result(None)
+        await in_time(ended)
+        batch, answer = await in_time(store.taken.get())
+        assert of(batch) == [(lease.task, ["RecordOperation"])]
+        answer.set_result(None)
+
+
+async def test_a_wait_that_is_over_while_its_task_is_being_suspended_does_not_fail_it(house: House) -> None:
+    suspending, over = asyncio.Event(), asyncio.Event()
+
+    async def slow(batch: Batch) -> None:
+        if entries(batch, EndAttempt) and not over.is_set():
+            suspending.set()
+            await over.wait()
+
+    Between(house, slow)
+
+    @house.app.agent
+    async def listens(task: TaskContext) -> str:
+        try:
+            return str(await task.wait("news", timeout=0.4))
+        except WaitTimeout:
+            return "nothing came"
+
+    @house.app.agent
+    async def other(task: TaskContext) -> None:
+        """Have its end under way for as long as it takes."""
+
+    async def turns(true: Callable[[], object]) -> None:
+        async with asyncio.timeout(10.0):
+            while not true():  # noqa: ASYNC110 - nobody tells of either
+                await asyncio.sleep(0)
+
+    worker = house.start(linger_s=0.1)
+    waiting = await house.submit(listens)
+    await house.reached(waiting, "operation.started")
+    run = worker.run_of("default", waiting.id)
+    assert run is not None
+    await house.submit(other)
+    await suspending.wait()
+    # Its end waits behind that of the other one, and then its time is over.
+    await turns(lambda: run.interruption == "suspended")
+    await turns(lambda: not run.waits)
+    over.set()
+    assert (await house.ended(waiting)).result == "nothing came"
+    assert await house.violations() == []
 
 
 @pytest.mark.parametrize("apart", [True, False])

@@ -1,18 +1,18 @@
-"""What a blocked twin is: of which verb, what is held, what becomes of it, where it is played; and what its
-rival does and does not commit yet."""
+"""What a blocked twin is: of which verb, what is held, what becomes of it, where it is played; what it
+begins with; and what its rival does and does not commit yet."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from tests.races.holding import Rival, ended, start
 
-from outlast.store.entries import Entry
+from outlast.store.entries import BusinessKey, Entry
 from outlast.store.posting import Cancel
-from outlast.store.records import Claimed, Serves, Submission
+from outlast.store.records import Claimed, Evidence, Serves, Submission
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite.scene import Reopen, Scene
 
@@ -73,6 +73,30 @@ def told(found: list[Blocked]) -> Callable[[Place, Blocked], Awaitable[None]]:
 def flushing(scene: Scene, claimed: Claimed, entry: Entry) -> Any:
     """Begin to write an entry."""
     return start(scene.store.flush(scene.batch(scene.writes(claimed, entry)), now=scene.now))
+
+
+# ── what twins begin with ────────────────────────────────────────────────────────────────────────
+
+INVOICE = BusinessKey(tool="refund", value="invoice-1", mode="lock")
+
+
+async def unknown(scene: Scene) -> tuple[Claimed, str]:
+    """Have an unknown operation of a running task."""
+    claimed = await scene.running()
+    return claimed, await scene.called(claimed, "unknown")
+
+
+def late(claimed: Claimed, key: str, says: Literal["happened", "over"] = "happened") -> Evidence:
+    """Make evidence of the first attempt: that a failed operation happened, unless it says otherwise."""
+    return Evidence(
+        tenant=claimed.tenant,
+        task=claimed.task,
+        key=key,
+        attempt=1,
+        source="late",
+        data="{}",
+        says=says,
+    )
 
 
 # ── what a rival does and does not commit yet ────────────────────────────────────────────────────

@@ -3,14 +3,36 @@
 from __future__ import annotations
 
 import pytest
-from tests.races.test_blocked_changes import BLOCKED as BLOCKED_CHANGES
-from tests.races.test_blocked_decisions import BLOCKED as BLOCKED_DECISIONS
-from tests.races.test_blocked_families import BLOCKED as BLOCKED_FAMILIES
-from tests.races.test_blocked_people import BLOCKED as BLOCKED_PEOPLE
-from tests.races.test_blocked_twins import BLOCKED
+from tests.races import (
+    test_blocked_changes,
+    test_blocked_decisions,
+    test_blocked_entries,
+    test_blocked_families,
+    test_blocked_keys,
+    test_blocked_leases,
+    test_blocked_open,
+    test_blocked_people,
+    test_blocked_schedules,
+    test_blocked_settling,
+    test_blocked_submits,
+)
 from tests.races.test_stale_changes import STALE as STALE_CHANGES
 from tests.races.test_stale_twins import STALE
 from tests.races.twins import BUILD, ENTRIES, FENCED, UNFENCED, VERBS
+
+MODULES = (
+    test_blocked_changes,
+    test_blocked_decisions,
+    test_blocked_entries,
+    test_blocked_families,
+    test_blocked_keys,
+    test_blocked_leases,
+    test_blocked_open,
+    test_blocked_people,
+    test_blocked_schedules,
+    test_blocked_settling,
+    test_blocked_submits,
+)
 
 
 def test_every_kind_of_entry_has_twins() -> None:
@@ -30,5 +52,4 @@ def test_every_fenced_verb_has_a_stale_twin(verb: str) -> None:
 @pytest.mark.parametrize("then", ["changed", "held"])
 @pytest.mark.parametrize("verb", sorted(FENCED))
 def test_every_fenced_verb_has_blocked_twins(verb: str, then: str) -> None:
-    twins = (*BLOCKED, *BLOCKED_PEOPLE, *BLOCKED_DECISIONS, *BLOCKED_FAMILIES, *BLOCKED_CHANGES)
-    assert [twin for twin in twins if (twin.verb, twin.then) == (verb, then)]
+    assert [twin for module in MODULES for twin in module.BLOCKED if (twin.verb, twin.then) == (verb, then)]

@@ -32,6 +32,7 @@ from outlast.testing.simulation import Faults, crowded, narrow, run_schedule
         1444,  # the judge took for a fork's what its source made when it was denied to the fork
         2544,  # of two unknowns that an undo waited for the second was settled first, and never heard of
         3495,  # a step was tried again with its task, which the judge took for a record that changed
+        65718,  # a read had failed, an answer came late that it had not, and people were asked about it
         8695,  # a person said of an undo that had no time left that it did not happen: it had no deadline
         8091,  # the operator wanted sent again, for ever, what a rule denied by then
         103320,  # a worker was stopped while a flush of its was never answered: the world did not wait for it

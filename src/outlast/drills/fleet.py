@@ -31,6 +31,9 @@ __all__ = ["Fleet", "FleetError", "Process", "Said"]
 PATIENCE_S = 30.0
 """How long to wait for a process by default; a loaded machine is slow, a wrong drill never gets there."""
 
+LAST_WORDS = 2_000
+"""Within how many bytes at the end of a log the last line is looked for."""
+
 
 class FleetError(RuntimeError):
     """A process ended, or stayed silent, where the drill needed it to do something else."""
@@ -102,6 +105,14 @@ class Process:
         if code is None:
             return "running"
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
+
+    @property
+    def last_words(self) -> str:
+        """The last line that it wrote to its standard error, empty for none: of a traceback, its error."""
+        with self.log.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - LAST_WORDS))
+            lines = file.read().decode(errors="replace").split("\n")
+        return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     # -- what is done to it ----------------------------------------------------------------------------------
 

@@ -225,6 +225,9 @@ class Journal:
                 size += waiting[3]
                 entries += 1
                 taken.append(waiting)
+                if isinstance(waiting[0], EndAttempt):
+                    # What comes after it, late, is for the store to refuse by itself.
+                    break
             if taken:
                 batch.append((lease, taken))
             if not queue:

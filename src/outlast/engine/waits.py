@@ -94,6 +94,8 @@ class Waiting:
 
 async def on_disk(run: Run, entry: Entry) -> None:
     """Record an entry and wait until it is on disk; a run that cannot do so ends."""
+    # A wait may be over by itself while the end of its attempt is on its way: nothing comes after that.
+    run.check()
     run.active += 1
     try:
         await run.commit(entry)

@@ -68,7 +68,7 @@ class Reaching(Kept):
             else:
                 done = operation.state == "succeeded" and operation.settled_by is not None
                 contradicts = done and one.attempt == operation.attempt
-            if contradicts:
+            if contradicts and operation.effect != "read":
                 operation.state, operation.open, operation.lost = "unknown", True, False
                 self.business.doubt((one.tenant, one.task, one.key))
                 if task.live:

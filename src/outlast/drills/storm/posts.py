@@ -120,7 +120,9 @@ class Posts:
             for post in self.all:
                 if post.process is not None and not post.process.running and not post.busy.locked():
                     async with post.busy:
-                        self.strange.append(f"{post.label} ended by itself: {post.process.ending}")
+                        self.strange.append(
+                            f"{post.label} ended by itself: {post.process.ending}; {post.process.last_words}"
+                        )
                         await self.man(post)
             await asyncio.sleep(0.3)
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from outlast.store.contract import BatchRejected
 from outlast.store.entries import (
     AdoptIssued,
     AppendEvents,
@@ -171,6 +172,9 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                         )  # fmt: skip
                     added = entry.events
                 case EndAttempt():
+                    if entry is not writes.entries[-1]:
+                        late = place - (head << 20) + 1
+                        raise BatchRejected(f"task {task}: entry {late} comes after the end of its attempt")
                     ends.append(
                         (
                             place, tenant, task, entry.attempt_end, entry.task_state, entry.reason,

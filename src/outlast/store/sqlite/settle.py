@@ -125,7 +125,7 @@ def _compare(tx: Transaction, one: Evidence, at: int) -> None:
     found = tx.row("read_settled", name)
     if found is None:
         return
-    state, attempt, turn, settled_by = found
+    state, attempt, turn, settled_by, effect = found
     if one.says == "over":
         if attempt == one.attempt:
             # Nothing is known of it now either, but its sender is gone: whoever asks may conclude more.
@@ -136,6 +136,9 @@ def _compare(tx: Transaction, one: Evidence, at: int) -> None:
             tx.run("take_open_turn", (*name, turn))
         else:
             tx.run("ask_now", (at, *name))
+    elif effect == "read":
+        # It changes nothing, whether it happened or not: nobody needs to look.
+        return
     elif one.says == "happened":
         # All attempts are one call, under one key: whichever happened, it has not failed, and is not sent
         # again.

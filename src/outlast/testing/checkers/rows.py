@@ -63,6 +63,7 @@ def results_never_change(seen: Evidence) -> Iterator[str]:
         if was["state"] in TASK.final and not stands:
             yield f"{where(name)}: was {was['state']}, is {head['state']} in the same round"
     ledger = {operation_of(row): row for row in seen.rows("operations")}
+    doubted = _doubted_since(seen, earlier)
     for was in earlier.rows("operations"):
         if operation_of(was) not in ledger:
             yield f"{where(was)}: is gone"
@@ -72,17 +73,29 @@ def results_never_change(seen: Evidence) -> Iterator[str]:
             yield f"{where(was)}: its attempt or turn fell"
         same = all(row[column] == was[column] for column in ("state", "result", "error"))
         # A failed one may be opened again, and end otherwise in an attempt of its task that began after that;
-        # evidence may put either back to unknown.
+        # evidence may put either back to unknown, and a person settle it since.
         reopened = was["state"] == "failed" and (row["state"] == "planned" or row["epoch"] > was["epoch"])
+        settled_since = operation_of(was) in doubted and row["settled_by"] is not None
         if (
             was["state"] in ("succeeded", "failed")
             and not same
             and not reopened
+            and not settled_since
             and row["state"] != "unknown"
         ):
             yield f"{where(was)}: was {was['state']}, and its record changed"
     yield from _inboxes_stand(seen, earlier)
     yield from _questions_stand(seen, earlier)
+
+
+def _doubted_since(seen: Evidence, earlier: Evidence) -> set[tuple[str, str, str]]:
+    """Answer the operations of which evidence has come that says what became of them."""
+    known = {(operation_of(row), row["number"]) for row in earlier.rows("evidence")}
+    return {
+        operation_of(row)
+        for row in seen.rows("evidence")
+        if row["says"] in ("happened", "did_not_happen") and (operation_of(row), row["number"]) not in known
+    }
 
 
 def _inboxes_stand(seen: Evidence, earlier: Evidence) -> Iterator[str]:

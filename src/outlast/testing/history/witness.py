@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from outlast.store.contract import Store
+from outlast.store.contract import BatchRejected, Store
 from outlast.store.entries import Batch, Flushed, TaskWrites
 from outlast.store.records import Claimed, ClaimReply, ClaimRequest
 from outlast.testing.history.writing import Writing
@@ -44,7 +44,12 @@ class Witness:
         name = (batch.writer, batch.number)
         if name not in self._open:
             self._open[name] = [self._invoke(writes, "write", writes.epoch) for writes in batch.writes]
-        verdicts = await self._store.flush(batch, now=now)
+        try:
+            verdicts = await self._store.flush(batch, now=now)
+        except BatchRejected:
+            # Nothing was written, and its number is the next batch's; those asked stay without an answer.
+            del self._open[name]
+            raise
         for number, verdict in zip(self._open.pop(name), verdicts, strict=True):
             if verdict.kind == "accepted":
                 self._writing.answered(number, "written" if verdict.state == "running" else "ended")

@@ -52,6 +52,7 @@ class TestContradictions:
         was, task = await scene.operation(claimed, key), await scene.task(claimed)
         [head] = await scene.rows("tasks", claimed)
         begun = len(await scene.store.read_evidence(claimed.tenant, claimed.task, key))
+        before = await scene.store.dump()
         scene.pass_time(SECOND)
         evidence = late(claimed, key, says, data=scene.text("late"))
         await scene.store.note([evidence], now=scene.now)
@@ -77,7 +78,19 @@ class TestContradictions:
         await scene.write(claimed, scene.step(events=(scene.event(),)))
         [settled] = await scene.store.settle([scene.settlement(claimed, key)], now=scene.now)
         assert settled.kind == "settled"
-        assert check_all(await scene.store.dump()) == []
+        assert check_all(await scene.store.dump(), earlier=before) == []
+
+    @pytest.mark.parametrize("says", ["happened", "did_not_happen"])
+    async def test_what_changes_nothing_is_put_before_nobody(self, scene: Scene, says: str) -> None:
+        claimed = await scene.running()
+        if says == "happened":
+            key = await scene.called(claimed, "failed", effect="read")
+        else:
+            key = await scene.called(claimed, "unknown", effect="read")
+            await scene.store.settle([scene.settlement(claimed, key)], now=scene.now)
+        before = await scene.store.dump()
+        await scene.store.note([late(claimed, key, says)], now=scene.now)
+        assert set(changed(before, await scene.store.dump())) == {"evidence"}
 
     async def test_of_an_ended_task_reopens_the_ledger_only(self, scene: Scene) -> None:
         claimed = await scene.running(announce=True)

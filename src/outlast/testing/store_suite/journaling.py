@@ -191,6 +191,14 @@ class TestWriters:
         [verdict] = await scene.store.flush(corrected, now=scene.now)
         assert verdict.kind == "accepted"
 
+    async def test_nothing_comes_after_the_end_of_an_attempt(self, scene: Scene) -> None:
+        claimed = await scene.running()
+        before = await scene.store.dump()
+        batch = scene.batch(scene.writes(claimed, scene.suspension("signal"), scene.step()))
+        with pytest.raises(BatchRejected, match="entry 1 comes after the end of its attempt"):
+            await scene.store.flush(batch, now=scene.now)
+        assert changed(before, await scene.store.dump(), ignoring=()) == {}
+
     async def test_a_batch_of_nothing_takes_its_number(self, scene: Scene) -> None:
         batch = scene.batch()
         assert await scene.store.flush(batch, now=scene.now) == []

@@ -17,7 +17,7 @@ where tenant = :tenant and task = :task and key = :key;
 
 -- Read what evidence is compared with.
 -- name: read_settled
-select state, attempt, turn, settled_by
+select state, attempt, turn, settled_by, effect
 from operations
 where tenant = :tenant and task = :task and key = :key;
 

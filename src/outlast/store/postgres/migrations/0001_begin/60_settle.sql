@@ -200,6 +200,8 @@ begin
         update outlast.operations o
            set state = 'unknown', ended_at = null, lost = false
          where o.tenant = v_item.tenant and o.task = v_item.task and o.key = v_item.key
+           -- What changes nothing needs nobody's look, whether it happened or not.
+           and o.effect is distinct from 'read'
            -- All attempts are one call, under one key: whichever happened, it has not failed, and is not sent again.
            and ((v_item.says = 'happened' and v_item.attempt <= o.attempt
                  and (o.state = 'failed' or (o.state in ('planned', 'approved') and v_item.attempt > 0)))
