@@ -37,13 +37,14 @@ def test_every_event_that_the_code_names_is_listed() -> None:
 
 def test_every_failure_that_the_engine_names_is_explained() -> None:
     explained = page("docs/reference/errors.md").text
-    tree = ast.parse((SOURCES / "engine" / "run.py").read_text(encoding="utf-8"))
     codes = {
-        call.args[0].value
-        for call in ast.walk(tree)
+        code.value
+        for path in _sources("engine", ".py")
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(call, ast.Call)
-        and getattr(call.func, "attr", "") == "_failed"
-        and isinstance(call.args[0], ast.Constant)
+        and "failed" in (getattr(call.func, "attr", ""), getattr(call.func, "id", ""))
+        for code in call.args[1:2]
+        if isinstance(code, ast.Constant)
     }
     assert {"agent_error", "journal_rejected"} <= codes
     assert {code for code in codes if f"`{code}`" not in explained} == set()
