@@ -5,6 +5,7 @@ Units and payloads are those of ``outlast.store.records``; views read committed 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
 from typing import Final, Literal
 
@@ -117,6 +118,12 @@ class EventRow:
     epoch: int
     data: str
     at: int
+
+
+def may_be_more(rows: Sequence[EventRow], limit: int) -> bool:
+    """Whether a read of at most ``limit`` events within EVENTS_ROOM may have left some that are kept."""
+    # A character is four bytes at most.
+    return len(rows) >= limit or 4 * sum(len(row.data) for row in rows) >= EVENTS_ROOM
 
 
 @record

@@ -35,7 +35,7 @@ from outlast.core.transitions import TASK
 from outlast.errors import StoreUnavailable, Unavailable
 from outlast.store.contract import Store
 from outlast.store.records import TaskRef
-from outlast.store.rows import EVENTS_ROOM, EndRow, EventCursor, EventRow, TaskRow
+from outlast.store.rows import EVENTS_ROOM, EndRow, EventCursor, EventRow, TaskRow, may_be_more
 
 FINAL = frozenset({"task.succeeded", "task.failed", "task.cancelled"})
 """Events that end a round."""
@@ -294,8 +294,7 @@ class Tail:
         cursors = list({follower.cursor: None for follower in followers})
         asked = [cursor for cursor in cursors if (cursor.tenant, cursor.task) > self._turn] or cursors
         rows = await self._store.read_events(asked, self._limit, room=EVENTS_ROOM)
-        # A character is four bytes at most.
-        full = len(rows) >= self._limit or 4 * sum(len(row.data) for row in rows) >= EVENTS_ROOM
+        full = may_be_more(rows, self._limit)
         self._turn = (rows[-1].tenant, rows[-1].task) if full else ("", "")
         by_task: dict[tuple[str, str], dict[int, EventRow]] = {}
         for row in rows:
