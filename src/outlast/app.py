@@ -436,7 +436,8 @@ class Outlast:
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[TaskView]:
-        """List tasks, newest first. parent: its children only. before: the id to go on below."""
+        """List tasks, newest first, without their inputs and results; ``get`` has them. parent: its children
+        only. before: the id to go on below."""
         query = TaskFilter(tenant=tenant, state=state, agent=agent, parent=parent, before=before, limit=limit)
         return [TaskView.of(row) for row in await self.store.list_tasks(query)]
 

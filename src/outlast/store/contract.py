@@ -402,7 +402,7 @@ class Store(Protocol):
         ...
 
     async def list_tasks(self, query: TaskFilter) -> list[TaskRow]:
-        """List a tenant's tasks, newest first."""
+        """List a tenant's tasks, newest first, without their inputs (NO_VALUE) and results (None)."""
         ...
 
     async def read_events(

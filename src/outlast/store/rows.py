@@ -12,6 +12,9 @@ from typing import Final, Literal
 from outlast.core.record import record
 from outlast.store.records import TaskState
 
+NO_VALUE: Final = "null"
+"""What stands for an input that was not read."""
+
 
 @record
 class TaskRow:

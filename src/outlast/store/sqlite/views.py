@@ -62,7 +62,11 @@ _LAST = "\U0010ffff"
 
 def read_tasks(tx: Transaction, refs: Sequence[TaskRef]) -> list[TaskRow]:
     """Read tasks that exist; see ``Store.read_tasks``."""
-    rows = (tx.row("read_task", (ref.tenant, ref.task)) for ref in refs)
+    return _read_tasks(tx, refs, whole=True)
+
+
+def _read_tasks(tx: Transaction, refs: Sequence[TaskRef], *, whole: bool) -> list[TaskRow]:
+    rows = (tx.row("read_task", {"tenant": ref.tenant, "task": ref.task, "whole": whole}) for ref in refs)
     return [_task_row(*row) for row in rows if row is not None]
 
 
@@ -141,7 +145,7 @@ def list_tasks(tx: Transaction, query: TaskFilter) -> list[TaskRow]:
             "limit": query.limit,
         },
     )
-    return read_tasks(tx, [TaskRef(tenant=query.tenant, task=task) for (task,) in found])
+    return _read_tasks(tx, [TaskRef(tenant=query.tenant, task=task) for (task,) in found], whole=False)
 
 
 def read_events(

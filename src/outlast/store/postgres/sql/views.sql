@@ -47,10 +47,10 @@ select t.tenant, t.task, l.agent, l.version, t.state, r.result, r.error
         where r.tenant = t.tenant and r.task = t.task and r.round = t.round
         limit 1) r on true;
 
--- List a tenant's tasks, newest first.
+-- List a tenant's tasks, newest first, without their inputs and results.
 -- name: list_tasks
 select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, t.reason, t.epoch, t.round,
-       t.last_event, i.key, i.user_name as user, i.input, r.result, r.error, a.attempts, u.effects_open,
+       t.last_event, i.key, i.user_name as user, 'null' as input, null as result, r.error, a.attempts, u.effects_open,
        i.submitted_at, r.ended_at, t.deadline_at, t.cancelling, i.parent, t.children, q.asks,
        i.forked_from, v.accepted, i.budget
   from outlast.tasks t
@@ -78,10 +78,10 @@ select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, 
  order by t.id desc
  limit $5;
 
--- List a task's children, newest first.
+-- List a task's children, newest first, without their inputs and results.
 -- name: list_children
 select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, t.reason, t.epoch, t.round,
-       t.last_event, i.key, i.user_name as user, i.input, r.result, r.error, a.attempts, u.effects_open,
+       t.last_event, i.key, i.user_name as user, 'null' as input, null as result, r.error, a.attempts, u.effects_open,
        i.submitted_at, r.ended_at, t.deadline_at, t.cancelling, i.parent, t.children, q.asks,
        i.forked_from, v.accepted, i.budget
   from outlast.inputs i
