@@ -427,7 +427,8 @@ def _signature(name: str, function: Any) -> str:
 
 
 def _members(kind: type) -> Iterator[tuple[str, Any]]:
-    for name, member in vars(kind).items():
+    members = {name: member for each in reversed(kind.__mro__[:-1]) for name, member in vars(each).items()}
+    for name, member in members.items():
         public = not name.startswith("_")
         if public and (inspect.isfunction(member) or isinstance(member, property)):
             yield name, member

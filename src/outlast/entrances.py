@@ -49,18 +49,15 @@ Check = Callable[[Any], object]
 Owner = TypeVar("Owner", bound=type)
 
 
-def guarded(
-    *, refusal: type[InvalidRequest] = InvalidRequest, exempt: Sequence[str] = ()
-) -> Callable[[Owner], Owner]:
-    """Look at the arguments of every public method of a class before it runs.
+def guarded(*, refusal: type[InvalidRequest] = InvalidRequest) -> Callable[[Owner], Owner]:
+    """Look at the arguments of every public method of a class before it runs, but for those that it inherits.
 
-    refusal: what is raised for what is no id: those raise InvalidKey. exempt: methods that look for
-    themselves.
+    refusal: what is raised for what is no id: those raise InvalidKey.
     """
 
     def guard(owner: Owner) -> Owner:
         for name, method in list(vars(owner).items()):
-            if not name.startswith("_") and name not in exempt and inspect.isfunction(method):
+            if not name.startswith("_") and inspect.isfunction(method):
                 setattr(owner, name, _guarded(method, refusal))
         return owner
 

@@ -30,13 +30,13 @@ from outlast.drills.storm import world as world_module
 from outlast.drills.storm.agents import Place, Theirs, app_of
 from outlast.drills.storm.asking import Answer
 from outlast.drills.storm.campaign import Plan, Played
-from outlast.drills.storm.judge import JUDGES, Verdict, forgotten, judge, takeovers
+from outlast.drills.storm.judge import JUDGES, Verdict, forgotten, judge, takeovers, unjudged
 from outlast.drills.storm.load import Load, Tracked
 from outlast.drills.storm.misfortunes import MISFORTUNES, Fate, Misfortune
 from outlast.drills.storm.posts import Death, Post, Posts
 from outlast.drills.storm.report import Asked, as_json, markdown, replay, run_drill
 from outlast.drills.storm.world import World, duty_of, prepare, world
-from outlast.errors import ConfigurationError
+from outlast.errors import ConfigurationError, StoreUnavailable
 from outlast.testing.cramped import CrampedPostgres
 from outlast.testing.history import HistoryFile
 from outlast.testing.servers import EmbeddedPostgres
@@ -465,6 +465,25 @@ class TestJudges:
         await storm._rest()
         [trouble] = storm._troubles
         assert trouble.startswith("the world did not come to rest")
+
+    async def test_a_database_that_does_not_come_back_is_a_trouble(
+        self, world: Any, load: Load, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    ) -> None:
+        monkeypatch.setattr(campaign, "PATIENCE_S", 0.3)
+        world.direct = "postgresql://nobody@127.0.0.1:9/gone"
+        world.server = SimpleNamespace(log="PANIC: no room")
+        storm = self.storm(world, load)
+        await storm._rest()
+        assert storm._troubles == ["the database did not come back"]
+        await storm._keep_log()
+        assert (tmp_path / "postgres.log").read_text() == "PANIC: no room"
+        with pytest.raises(StoreUnavailable):
+            await self.judged(world, load, *storm._troubles)
+        posts: Any = SimpleNamespace(strange=["api1 ended by itself"])
+        assert unjudged(load, posts, storm._troubles).violations == [
+            ("the_storm_itself", "the database did not come back"),
+            ("the_storm_itself", "api1 ended by itself"),
+        ]
 
     def storm(self, world: Any, load: Load) -> Any:
         """Make a storm of a moment over nobody."""

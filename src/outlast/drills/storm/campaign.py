@@ -19,7 +19,7 @@ from outlast.drills.fleet import Fleet
 from outlast.drills.running import FAULTS_OF_PLAY
 from outlast.drills.storm.agents import Place, Theirs
 from outlast.drills.storm.asking import KEYS
-from outlast.drills.storm.judge import Verdict, judge
+from outlast.drills.storm.judge import Verdict, judge, unjudged
 from outlast.drills.storm.load import Load
 from outlast.drills.storm.misfortunes import MISFORTUNES, Family, Fate, Misfortune, not_played
 from outlast.drills.storm.posts import Posts
@@ -149,14 +149,20 @@ class _Storm:
             await asyncio.gather(*works, return_exceptions=True)
         self._tell("stopping everything, and judging what is left", 1.0)
         self._troubles += await self._posts.stop()
-        verdict = await judge(
-            self._world,
-            self._load,
-            self._posts,
-            self._troubles,
-            span=(began, ended),
-            judged_by_log=self._plan.theirs is None,
-        )
+        await self._keep_log()
+        try:
+            verdict = await judge(
+                self._world,
+                self._load,
+                self._posts,
+                self._troubles,
+                span=(began, ended),
+                judged_by_log=self._plan.theirs is None,
+            )
+        except StoreUnavailable as error:
+            verdict = unjudged(
+                self._load, self._posts, [*self._troubles, f"nothing could be judged: {error}"]
+            )
         return Played(
             plan=self._plan,
             store=self._world.shown,
@@ -226,6 +232,13 @@ class _Storm:
         ended = len(load.tracked) - len(load.live)
         self._tell(f"{happened} misfortunes; {len(load.tracked)} tasks accepted, {ended} ended", share)
 
+    async def _keep_log(self) -> None:
+        """Keep what the store's server wrote, where something is to be looked into: it goes with it."""
+        server = self._world.server
+        if self._troubles and server is not None:
+            text = await asyncio.to_thread(lambda: server.log)
+            await asyncio.to_thread((self._world.folder / "postgres.log").write_text, text)
+
     # -- after it --------------------------------------------------------------------------------------------
 
     async def _heal(self) -> None:
@@ -249,7 +262,11 @@ class _Storm:
                 return None
             return True
 
-        await looking.until(opened, "the database did not come back", patience_s=PATIENCE_S, every_s=0.5)
+        try:
+            await looking.until(opened, "", patience_s=PATIENCE_S, every_s=0.5)
+        except TimeoutError:
+            self._troubles.append("the database did not come back")
+            return
         left = ""
 
         async def quiet() -> bool | None:

@@ -17,7 +17,7 @@ from outlast.testing.checkers.seen import Dump
 from outlast.testing.history import MODELS, judge_streams, read
 from outlast.testing.history import judge as judge_histories
 
-__all__ = ["JUDGES", "Verdict", "judge"]
+__all__ = ["JUDGES", "Verdict", "judge", "unjudged"]
 
 JUDGES = (
     *CHECKERS,
@@ -95,6 +95,22 @@ async def judge(
         histories=len(leases) + len(load.history),
         lost=load.lost,
         takeovers_s=takeovers(dump, posts.deaths),
+    )
+
+
+def unjudged(load: Load, posts: Posts, troubles: Sequence[str]) -> Verdict:
+    """Answer what a campaign came to whose store cannot be asked any more: its troubles alone."""
+    itself = (*troubles, *posts.strange, *load.wrong)
+    return Verdict(
+        violations=[("the_storm_itself", text) for text in itself],
+        accepted=len(load.tracked),
+        ended=Counter(),
+        in_time=0,
+        calls=0,
+        effects=0,
+        histories=len(load.history),
+        lost=load.lost,
+        takeovers_s=(),
     )
 
 

@@ -37,7 +37,7 @@ class Heeding:
 
     def __init__(self, world: World, faults: Faults) -> None:
         self._world = world
-        self._calm = not (faults.crashes or faults.freezes or faults.drains or faults.store)
+        self._calm = not (faults.crashes or faults.freezes or faults.drains or faults.store_is_unwell)
         self._answered: dict[tuple[str, str, int, int], Node] = {}
         self._waited: dict[str, float] = {}
         world.service.on_answer = self._answer

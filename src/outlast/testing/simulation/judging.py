@@ -161,7 +161,7 @@ class Judge:
         """Look whether a call's outcome was lost although nothing went wrong: not by a drain, a cancel or an
         end either."""
         faults = self._faults
-        if faults.crashes or faults.freezes or faults.store or faults.tools:
+        if faults.crashes or faults.freezes or faults.store_is_unwell or faults.tools:
             return
         for row in dump["events"]:
             # A fork does not know what the task that it was made from has done.
@@ -205,6 +205,6 @@ class Judge:
             return True
         faults = self._faults
         # A worker that is long cut off from the store dies like any other.
-        deaths = self._max_deaths if faults.store else faults.crashes + faults.freezes
+        deaths = self._max_deaths if faults.store_is_unwell else faults.crashes + faults.freezes
         may_fail = self._people.shapes[task] in MAY_FAIL or task in self._people.retried
         return may_fail or faults.tools > 0 or deaths >= self._max_deaths

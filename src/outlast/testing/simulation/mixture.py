@@ -39,6 +39,8 @@ WITH_MORE: Final = 0.04
 """Share of the small ones that have an ingredient."""
 PAIRS: Final = 0.15
 """Share of the small ones that have two tasks, and so two who want the same slot, key or signal."""
+SLOW: Final = 0.1
+"""Share of all schedules in which some verbs of the store take seconds."""
 SHAPES: Final = tuple(
     shape for shape in AGENTS for _ in range(1 if shape in {"asker", "attentive", "family", "fan"} else 3)
 )
@@ -106,7 +108,7 @@ def narrow(seed: int) -> dict[str, Any]:
         return {
             "workers": 2,
             "tasks": tasks,
-            "faults": Faults(aimed=AIMED, **fitting),
+            "faults": _slowed(seed, Faults(aimed=AIMED, **fitting)),
             "agents": (shape,),
         }
     tasks = 2 if random.random() < PAIRS else 1
@@ -118,7 +120,7 @@ def narrow(seed: int) -> dict[str, Any]:
     return {
         "workers": 2,
         "tasks": tasks,
-        "faults": Faults(**faults),
+        "faults": _slowed(seed, Faults(**faults)),
         "agents": tuple(sorted({random.choice(SHAPES) for _ in range(tasks)})),
     }
 
@@ -145,9 +147,15 @@ def crowded(seed: int) -> dict[str, Any]:
         "workers": random.choice((2, 2, 3)),
         "tasks": random.choice((1, 2, 2, 3)),
         # Drawn apart, so that a schedule that has none of it stays the schedule that it was.
-        "faults": replace(faults, **mixed(Random(f"{seed}/ingredients"))),
+        "faults": _slowed(seed, replace(faults, **mixed(Random(f"{seed}/ingredients")))),
         "agents": AGENTS,
     }
+
+
+def _slowed(seed: int, faults: Faults) -> Faults:
+    """Have some verbs of the store take long, in a share of all schedules; drawn apart as well."""
+    random = Random(f"{seed}/slow")
+    return replace(faults, slow=random.choice((0.05, 0.2))) if random.random() < SLOW else faults
 
 
 @cache

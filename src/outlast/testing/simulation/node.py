@@ -124,6 +124,8 @@ EPOCH_US = 1_900_000_000_000_000
 """The database's clock at virtual second 0."""
 _LATEST_S = 8.0
 """How long after its caller gave up a verb may still be carried out."""
+_SLOWEST_S = 2.0
+"""How long a slow verb is under way at most, and so its answer."""
 _SILENCE_S = 20.0
 """How long a caller waits for an answer that will not come before its driver gives up."""
 
@@ -259,6 +261,8 @@ class NodeStore:
             site.late += 1
             await _hop(site)
             raise StoreUnavailable(f"{verb}: the connection broke while it was under way")
+        if fault == "slow":
+            await _dawdle(site)
         # The database is another process: nothing of the caller's context goes with the verb.
         try:
             answer = site.database_context.run(carry_out, work(site.database))
@@ -274,9 +278,11 @@ class NodeStore:
                 # What it was to write may have to be written down another way.
                 site.keep(_SILENCE_S)
             await asyncio.sleep(_SILENCE_S)
+        elif fault == "slow":
+            await _dawdle(site)
         else:
             await _hop(site)
-        if fault != "none":
+        if fault not in ("none", "slow"):
             raise StoreUnavailable(f"{verb}: the connection broke before the answer came")
         return answer
 
@@ -555,6 +561,13 @@ class NodeStore:
 
     async def dump(self) -> dict[str, list[dict[str, Any]]]:
         return await self._carry("dump", lambda store: store.dump())
+
+
+async def _dawdle(site: Site) -> None:
+    """Be under way for seconds."""
+    delay = site.weather.between(0.0, _SLOWEST_S)
+    site.expect(delay)
+    await asyncio.sleep(delay)
 
 
 async def _hop(site: Site) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Any, Literal
 
-StoreFault = Literal["none", "refused", "lost", "silent", "late"]
+StoreFault = Literal["none", "refused", "lost", "silent", "late", "slow"]
 ToolFault = Literal["none", "refused", "dropped", "unavailable", "reset", "silent", "late", "twice"]
 Kind = Literal["crash", "freeze", "clock_step", "drain"]
 """What may fall on a worker."""
@@ -25,16 +25,17 @@ class Faults:
     """What a schedule draws its misfortunes from.
 
     crashes, freezes, clock_steps, drains: how many fall on workers, each at an await of its own. aimed: share
-    of these that fall on one within a few awaits of its committing an intent. store: share
-    of verbs that are refused, done with their answer lost, or done after their caller gave up. tools: share
-    of calls to the tool service that fail on the way, act without an answer, or arrive late. hints: share of
-    wake-up hints that get lost. spell_s: for how long after the start store, tools and hints misbehave;
-    crashes are bound to the work instead. cancels, retries, forks: how often people cancel a task, try one
-    again that has ended badly, and fork one, at moments of their own. relays: how many publish the outbox;
-    broker: share of messages that get lost on the way to the broker or are not confirmed. schedules: how many
-    people keep schedules. adopts: how many tasks have code that changes, and are moved to another version.
-    rules: how many tasks live under policy that fails and rules that change. switches:
-    how many people throw switches. budgets: how many tasks may only spend so much.
+    of these that fall on one within a few awaits of its committing an intent. store: share of verbs that are
+    refused, done with their answer lost, or done after their caller gave up. slow: share of verbs that are
+    done and answered, seconds later. tools: share of calls to the tool service that fail on the way, act
+    without an answer, or arrive late. hints: share of wake-up hints that get lost. spell_s: for how long
+    after the start store, tools and hints misbehave; crashes are bound to the work instead. cancels, retries,
+    forks: how often people cancel a task, try one again that has ended badly, and fork one, at moments of
+    their own. relays: how many publish the outbox; broker: share of messages that get lost on the way to the
+    broker or are not confirmed. schedules: how many people keep schedules. adopts: how many tasks have code
+    that changes, and are moved to another version. rules: how many tasks live under policy that fails and
+    rules that change. switches: how many people throw switches. budgets: how many tasks may only spend so
+    much.
     """
 
     crashes: int = 0
@@ -43,6 +44,7 @@ class Faults:
     drains: int = 0
     aimed: float = 0.0
     store: float = 0.0
+    slow: float = 0.0
     tools: float = 0.0
     hints: float = 0.0
     spell_s: float = 12.0
@@ -61,6 +63,11 @@ class Faults:
     def strikes(self) -> int:
         """How many misfortunes fall at awaits of their own."""
         return self.crashes + self.freezes + self.clock_steps + self.drains
+
+    @property
+    def store_is_unwell(self) -> bool:
+        """Whether the store may fail or dawdle, so that a worker that lives may lose its lease."""
+        return bool(self.store or self.slow)
 
     @classmethod
     def calm(cls) -> Faults:
@@ -142,14 +149,15 @@ class Weather:
 
     def store_fault(self) -> StoreFault:
         """What becomes of the next verb."""
-        share = self._faults.store
-        if not share or not self.stormy:
+        if not self.stormy:
             return "none"
-        draw = self._draw() / share
-        if draw >= 1:
-            return "none"
-        fault = _STORE_FAULTS[int(draw * len(_STORE_FAULTS))]
-        self.played.add(f"store {fault}")
+        fault: StoreFault = "none"
+        if (share := self._faults.store) and (draw := self._draw() / share) < 1:
+            fault = _STORE_FAULTS[int(draw * len(_STORE_FAULTS))]
+        elif self._faults.slow and self._draw() < self._faults.slow:
+            fault = "slow"
+        if fault != "none":
+            self.played.add(f"store {fault}")
         return fault
 
     def tool_fault(self) -> ToolFault:
