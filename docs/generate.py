@@ -315,7 +315,8 @@ def limits() -> str:
         ("a cron line", f"{schedule.MAX_CRON_CHARS} characters", "`invalid_schedule`"),
         ("missed firings that are made up for", f"{schedule.MAX_MISSED:,} (`max_missed`, 100)",
          "the oldest are dropped, with a note"),
-        ("requests of `submit_many` in one transaction", f"{submitting.GROUP:,}", "the next transaction"),
+        ("requests of `submit_many` in one transaction",
+         f"{submitting.GROUP:,}, or {submitting.GROUP_BYTES:,} bytes of input", "the next transaction"),
         ("signals that lie before a task and are not taken", f"{MAX_INBOX:,}", "`inbox_full`"),
         ("what people are shown of a call", f"{MAX_SHOWN_BYTES:,} bytes", "`approval_denied`"),
         ("the reason of a decision or a cancel", f"{posting.MAX_REASON:,} characters", "`invalid_request`"),
@@ -328,7 +329,8 @@ def limits() -> str:
         ("the body of an HTTP request", body, "`body_too_large`"),
         ("`Prefer: wait`", f"{reading.MAX_WAIT_S} s", "shortened"),
         ("operations of one task in an HTTP answer", f"{MAX_LEDGER:,}", "cut"),
-        ("events kept for a follower that does not read", f"{tail.BUFFER:,}",
+        ("events kept for a follower that does not read",
+         f"{tail.BUFFER:,}, or {tail.BUFFER_BYTES:,} bytes of their data",
          "`stream_overrun`; resume after the last number"),
     ]  # fmt: skip
     return table(["what", "bound", "over it"], bounds)

@@ -38,7 +38,7 @@ from outlast.store.changing import OutsidePosted
 from outlast.store.contract import Store
 from outlast.store.posting import CancelReply, Posted
 from outlast.store.records import Submitted, TaskRef
-from outlast.store.rows import EndRow, EventCursor, TaskFilter
+from outlast.store.rows import EVENTS_ROOM, EndRow, EventCursor, TaskFilter
 from outlast.streams.tail import Tail
 from outlast.submitting import DEFAULT_TENANT, Request, Submitter, submission_for
 from outlast.tools.passing import Pass
@@ -287,7 +287,8 @@ class Outlast(Declarations):
         """Accept many tasks in few transactions; answer their handles in order.
 
         Every request is checked before anything is stored. Raises as ``submit`` does; a conflict of one
-        request is raised after the others were stored. Atomic per thousand; idempotent by key.
+        request is raised after the others were stored. Atomic per thousand, or per 8 MiB of their inputs;
+        idempotent by key.
         """
         submissions = [submission_for(self.registry, request) for request in requests]
         answers = await self._ready().many(submissions)
@@ -313,7 +314,8 @@ class Outlast(Declarations):
         before: str | None = None,
         limit: int = 50,
     ) -> Sequence[TaskView]:
-        """List tasks, newest first. parent: its children only. before: the id to go on below."""
+        """List tasks, newest first, without their inputs and results; ``get`` has them. parent: its children
+        only. before: the id to go on below."""
         query = TaskFilter(tenant=tenant, state=state, agent=agent, parent=parent, before=before, limit=limit)
         return [TaskView.of(row) for row in await self.store.list_tasks(query)]
 
@@ -510,16 +512,19 @@ class Outlast(Declarations):
         ended = view.ended_at is not None
         if ended and after >= view.last_event:
             return
-        async with aclosing(self._following().follow(tenant, task, after, ended=ended)) as rows:
+        follow = self._following().follow
+        async with aclosing(follow(tenant, task, after, ended=ended, beyond=after > view.last_event)) as rows:
             async for row in rows:
                 yield EventView.of(row)
 
     async def stored_events(
         self, task: str, *, tenant: str = DEFAULT_TENANT, after: int = 0, limit: int = 500
     ) -> Sequence[EventView]:
-        """Read a page of a task's kept events above ``after``."""
+        """Read a page of a task's kept events above ``after``: at most ``limit``, and fewer where they are
+        large. A page is empty where nothing more is kept."""
         cursor = EventCursor(tenant=tenant, task=task, after=after)
-        return [EventView.of(row) for row in await self.store.read_events([cursor], limit)]
+        rows = await self.store.read_events([cursor], limit, room=EVENTS_ROOM)
+        return [EventView.of(row) for row in rows]
 
     # -- inside ---------------------------------------------------------------------------------------------
 

@@ -196,8 +196,8 @@ class Rehearsal:
     answered. differences: where the code asks for other ones than the journal holds. left_over: keys of those
     that it was past and did not ask for. not_reached: keys of those behind the place where it goes on, which
     it may ask for yet, or never. effects_left: among all that it did not ask for, the calls that may have
-    acted outside. goes_on_at: keys of what it would do next. ended: it came to its end. failed: what it
-    raised by itself. adopted: the task is bound to this version now.
+    acted outside. goes_on_at: keys of what it would do next. ended: it came to its end, be it by a failure
+    that the journal holds. failed: what it raised by itself. adopted: the task is bound to this version now.
     """
 
     task: str

@@ -24,7 +24,7 @@ from outlast.errors import (
 )
 from outlast.store.reconciling import EVERY_TENANT, OpenState, Pause, SettledCounts
 from outlast.store.records import OperationRow, Settlement, TaskRef
-from outlast.store.rows import EventCursor, OperationFilter
+from outlast.store.rows import EVENTS_ROOM, EventCursor, OperationFilter, may_be_more
 from outlast.submitting import DEFAULT_TENANT
 from outlast.tools.call import ToolCall
 from outlast.tools.http import make_client
@@ -100,14 +100,13 @@ class Operations:
         """Read the events of one operation, oldest first."""
         task, key = ids.split_operation_id(operation)
         found: list[EventView] = []
-        after, page = 0, PAGE
-        while page == PAGE:
-            rows = await self._app.store.read_events(
-                [EventCursor(tenant=tenant, task=task, after=after)], PAGE
-            )
+        after, more = 0, True
+        while more:
+            cursor = EventCursor(tenant=tenant, task=task, after=after)
+            rows = await self._app.store.read_events([cursor], PAGE, room=EVENTS_ROOM)
             views = [EventView.of(row) for row in rows if row.kind.startswith("operation.")]
             found += [view for view in views if view.data.get("operation") == key]
-            page = len(rows)
+            more = may_be_more(rows, PAGE)
             after = rows[-1].number if rows else after
         return found
 

@@ -1,6 +1,8 @@
 """Submitting: from what a caller says to a stored task, many callers in one transaction.
 
 Purpose: accepted means stored. While one transaction is under way the next group collects; there is no timer.
+A group is bounded, in tasks and in bytes, so that nobody waits long for what others bring along, and no
+transaction takes longer than a database allows.
 
 Identity: the task's id is made before the store is asked, so an answer that was lost is asked for again with
 the very same record and cannot make a second task.
@@ -9,7 +11,7 @@ the very same record and cannot make a second task.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -24,6 +26,9 @@ from outlast.store.contract import Store
 from outlast.store.records import ANY_VERSION, Submission, Submitted
 
 GROUP = 1_000
+"""Tasks that are stored in one transaction."""
+GROUP_BYTES = 8 << 20
+"""How much of inputs is stored in one transaction, unless one alone is more."""
 RETRIES = 3
 DEFAULT_TENANT = "default"
 
@@ -135,15 +140,18 @@ class Submitter:
     async def many(self, batch: list[Submission]) -> list[Submitted]:
         """Store a batch in groups, in order. Raises StoreUnavailable; what was stored by then stands."""
         answers: list[Submitted] = []
-        for start in range(0, len(batch), GROUP):
-            answers.extend(await self._store_group(batch[start : start + GROUP]))
+        while len(answers) < len(batch):
+            start = len(answers)
+            group = batch[start : start + GROUP]
+            answers.extend(await self._store_group(group[: _together(group)]))
         return answers
 
     async def _work(self) -> None:
         # Callers that are runnable now join the first group.
         await asyncio.sleep(0)
         while self._pending:
-            group, self._pending = self._pending[:GROUP], self._pending[GROUP:]
+            count = _together([submission for submission, _ in self._pending[:GROUP]])
+            group, self._pending = self._pending[:count], self._pending[count:]
             try:
                 answers = await self._store_group([submission for submission, _ in group])
             # Every caller of the group gets the fault, whatever it is, and the next group goes on.
@@ -171,3 +179,13 @@ class Submitter:
             probes.reach("submit.after_commit")
             return answers
         raise AssertionError("unreachable")
+
+
+def _together(batch: Sequence[Submission]) -> int:
+    """Answer how many of a batch, from its first one on, are stored in one transaction."""
+    size = 0
+    for count, submission in enumerate(batch):
+        size += len(submission.input)
+        if count and size > GROUP_BYTES:
+            return count
+    return len(batch)

@@ -36,10 +36,10 @@ class TaskView:
     """A task as it stands.
 
     reason: why it waits. error: code and message of a failure. cancelling: a cancel stands, and it ends as
-    cancelled. parent: whose child it is. children: those that it has spawned. asks: questions to people that
-    are open. forked_from: the task whose journal it began with. accepted: the verdict that stands on its
-    work, ``accepted`` or ``rejected``. budget: the bounds on what it may spend. detail: what an operator is
-    to know of a task that waits for one; not in lists.
+    cancelled. input, result: None in lists. parent: whose child it is. children: those that it has spawned.
+    asks: questions to people that are open. forked_from: the task whose journal it began with. accepted: the
+    verdict that stands on its work, ``accepted`` or ``rejected``. budget: the bounds on what it may spend.
+    detail: what an operator is to know of a task that waits for one; not in lists.
     """
 
     id: str

@@ -195,6 +195,8 @@ def test_a_key_makes_one_task(terminal: Terminal) -> None:
 def test_lists_are_filtered_and_in_pages(terminal: Terminal) -> None:
     tasks = [submit(terminal, "greet", name=str(number))["id"] for number in range(3)]
     page = terminal.run("tasks", "list", "--json", "--limit", "2").json
+    # Values are shown of one task alone: in a list they were not read.
+    assert all("agent" in item and not {"input", "result"} & set(item) for item in page["items"])
     rest = terminal.run("tasks", "list", "--json", "--limit", "2", "--before", page["next"]).json
     assert [item["id"] for item in page["items"] + rest["items"]] == tasks[::-1]
     assert rest["next"] is None

@@ -131,6 +131,39 @@ async def test_a_failure_undoes_the_newest_first_with_arguments_and_results(hous
     assert await house.violations() == []
 
 
+async def test_what_was_done_is_read_in_parts_where_much_was_said(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The events of a task, by which an undo goes, may be many and large."""
+    desk = Desk(house)
+    read = house.store.read_events
+    sizes: list[int] = []
+
+    async def watched(*cursors: Any, **bounds: Any) -> Any:
+        rows = await read(*cursors, **bounds)
+        sizes.append(sum(len(row.data) for row in rows))
+        return rows
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        for what in ("a", "b"):
+            await task.call(desk.put, what)
+            for _ in range(10):
+                await task.emit("artifact", "x" * 1_000_000)
+        raise LookupError("no such invoice")
+
+    monkeypatch.setattr(house.store, "read_events", watched)
+    view = await house.run(agent)
+    assert desk.log == ["put a", "put b", "take b 2", "take a 1"]
+    assert said(view) == {"state": "complete", "undone": ["put#2", "put#1"], "left": []}
+    assert sum(sizes) > 20_000_000
+    assert max(sizes) < 10_000_000
+    sizes.clear()
+    timeline = await house.app.operations.timeline(f"{view.id}:put#2")
+    assert [event.kind for event in timeline] == ["operation.started", "operation.succeeded"]
+    assert max(sizes) < 10_000_000
+
+
 async def test_an_agent_that_does_not_ask_for_it_undoes_nothing(house: House) -> None:
     desk = Desk(house)
 

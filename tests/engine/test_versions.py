@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from outlast.errors import (
     InvalidKey,
     OperationError,
     Rejected,
+    StepFailed,
     TaskEnded,
     TaskNotFound,
     VersionInUse,
@@ -325,6 +327,29 @@ async def test_the_agents_own_groups_and_clean_up_are_no_failure(house: House) -
 
 async def _wait(task: TaskContext, signal: str) -> Any:
     return await task.wait(signal, key=signal)
+
+
+async def test_code_that_ends_by_a_failure_on_record_fits(house: House) -> None:
+    def refuses() -> None:
+        raise ValueError("no such invoice")
+
+    async def forgiving(task: TaskContext) -> None:
+        with contextlib.suppress(StepFailed):
+            await task.step(refuses)
+        await task.wait("go")
+
+    async def strict(task: TaskContext) -> None:
+        await task.step(refuses)
+
+    handle = await standing(house, forgiving)
+    other = app_with(house, strict, "2")
+    found = await other.versions.adopt(handle.id, reason="as agreed", by="ann")
+    assert (found.fits, found.ended, found.failed, found.adopted) == (True, True, None, True)
+    house.start(app=other)
+    error = (await house.ended(handle)).error
+    assert error is not None
+    assert error["operation"] == f"{handle.id}:refuses#1"
+    assert await house.violations() == []
 
 
 async def test_code_that_fails_by_itself_does_not_fit(house: House) -> None:

@@ -74,6 +74,17 @@ class TestStreams:
             answer = await desk.client.get(f"/v1/tasks/{task}/events?after={after}", headers=STREAM)
             assert (answer.status_code, answer.content) == (204, b"")
 
+    @pytest.mark.parametrize("place", ["?after=999", "?after=9007199254740992"])
+    async def test_end_with_the_task_wherever_they_begin(self, desk: Desk, place: str) -> None:
+        """A place of another task's stream is one that this one may never come to."""
+        task = await desk.submitted("stand")
+        async with desk.served() as (_, client):
+            reading = asyncio.create_task(read(client, task, place))
+            await until(lambda: bool(desk.app._tail._followers))  # type: ignore[union-attr]
+            desk.work()
+            desk.gate.set()
+            assert await reading == []
+
     async def test_stay_open_with_comments_that_do_not_move_the_position(self, desk: Desk) -> None:
         task = await desk.submitted("echo")
         comments: list[dict[str, str]] = []

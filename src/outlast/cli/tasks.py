@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from typing import Annotated, Any, Final, Literal
 
 import typer
@@ -30,6 +31,8 @@ CANCELLED: Final = {
     "already": "cancelled before",
     "requested": "it runs, begins nothing new, and ends as cancelled",
 }
+NOT_LISTED: Final = ("input", "result", "detail")
+"""What is read of a task only where it is shown alone."""
 UNDOING: Final = "it undoes what it has done, and ends as cancelled"
 TaskId = Annotated[str, typer.Argument(metavar="TASK", help="A task's id.")]
 
@@ -66,7 +69,10 @@ async def list_tasks(
         )
     following = views[-1].id if len(views) == limit else None
     if as_json:
-        say_json({"items": views, "next": following})
+        items = [
+            {name: value for name, value in asdict(view).items() if name not in NOT_LISTED} for view in views
+        ]
+        say_json({"items": items, "next": following})
         return
     if not views:
         say("no tasks")

@@ -236,7 +236,8 @@ class Client:
                 yield view(EventView, body)
 
     async def stored_events(self, task: str, *, after: int = 0, limit: int = 500) -> Sequence[EventView]:
-        """Read a page of a task's kept events above ``after``, at most 1,000. Raises TaskNotFound."""
+        """Read a page of a task's kept events above ``after``: at most ``limit``, which is up to 1,000, and
+        fewer where they are large. A page is empty where nothing more is kept. Raises TaskNotFound."""
         page = await self._wire.get(f"{task_path(task)}/events", after=after, limit=limit)
         return [view(EventView, body) for body in page["items"]]
 

@@ -42,7 +42,7 @@ from outlast.engine.run import Interruption, Run, Unrecorded, Wait
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.waits import CALLBACK
 from outlast.engine.wording import text_of
-from outlast.errors import OutlastError
+from outlast.errors import OperationError, OutlastError
 from outlast.store.entries import Entry, RecordOperation
 from outlast.store.records import Claimed, Loaded, OperationRow
 
@@ -64,8 +64,8 @@ class Rehearsed:
     did not ask for. not_reached: keys of ended operations behind the place where it goes on; it may ask for
     them yet, or never. effects_left: keys of calls that may have acted outside and that the code has not
     asked for; under another name it would make them once more. goes_on_at: keys of the operations that it
-    would make next. ended: whether the function came to its end. failed: what it raised by itself, or that it
-    took too long.
+    would make next. ended: whether the function came to its end, be it by a failure that the journal holds.
+    failed: what it raised by itself, or that it took too long.
     """
 
     met: int
@@ -273,6 +273,9 @@ async def _perform(run: _Rehearsal, context: TaskContext) -> tuple[bool, str | N
         await run.spec.function(context, **arguments)
     except (Unrecorded, asyncio.CancelledError):
         return False, None
+    except OperationError:
+        # A failure that the journal holds, and that its task would end by: the code has come to its end.
+        return True, None
     except OutlastError as error:
         return False, str(error)
     except KeyboardInterrupt:

@@ -33,6 +33,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -50,7 +51,7 @@ from outlast.engine.settling import LeftToAPerson
 from outlast.errors import DeadlineExceeded, InvalidRequest, OperationError
 from outlast.store.entries import EndAttempt, RecordOperation
 from outlast.store.records import OperationRow
-from outlast.store.rows import EventCursor, EventRow, OperationFilter
+from outlast.store.rows import EVENTS_ROOM, EventCursor, EventRow, OperationFilter, may_be_more
 
 NAME: Final = "undo"
 DECISION: Final = "undo!"
@@ -58,6 +59,8 @@ DECISION: Final = "undo!"
 SUFFIX: Final = "/undo"
 KEY_CHARS: Final = 200
 PAGE: Final = 500
+TELLING: Final = ("operation.succeeded", "operation.settled", "task.cancel_requested")
+"""Events that say what there is to undo, and why."""
 NAMED: Final = 1_000
 """Keys that the end of a task names at most, of each kind."""
 TOO_LATE: Final = "the task's time was over before it could be undone"
@@ -109,7 +112,7 @@ def read_history(rows: Sequence[EventRow]) -> History:
     succeeded: dict[str, int] = {}
     reason: str | None = None
     for row in rows:
-        if row.kind not in ("operation.succeeded", "operation.settled", "task.cancel_requested"):
+        if row.kind not in TELLING:
             continue
         data = orjson.loads(row.data)
         key = data.get("operation")
@@ -241,12 +244,12 @@ class Undoing:
         run, after = self._run, 0
         found: list[EventRow] = []
         while True:
-            cursor = EventCursor(tenant=run.tenant, task=run.task, after=after)
-            rows = await run.host.insist(lambda cursor=cursor: run.host.store.read_events([cursor], PAGE))  # type: ignore[misc]
-            found += [row for row in rows if not row.kind.startswith(("model.", "progress"))]
-            if len(rows) < PAGE:
+            cursors = [EventCursor(tenant=run.tenant, task=run.task, after=after)]
+            rows = await run.host.insist(partial(run.host.store.read_events, cursors, PAGE, room=EVENTS_ROOM))
+            found += [row for row in rows if row.kind in TELLING]
+            if not may_be_more(rows, PAGE):
                 return read_history(found)
-            after = rows[-1].number
+            after = rows[-1].number if rows else after
 
     def _is_effect(self, row: OperationRow) -> bool:
         """Whether an operation is one that can be undone."""

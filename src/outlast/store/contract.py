@@ -402,11 +402,17 @@ class Store(Protocol):
         ...
 
     async def list_tasks(self, query: TaskFilter) -> list[TaskRow]:
-        """List a tenant's tasks, newest first."""
+        """List a tenant's tasks, newest first, without their inputs (NO_VALUE) and results (None)."""
         ...
 
-    async def read_events(self, cursors: Sequence[EventCursor], limit: int = 500) -> list[EventRow]:
-        """Read events above each cursor, ordered by task and number, at most ``limit`` in all."""
+    async def read_events(
+        self, cursors: Sequence[EventCursor], limit: int = 500, *, room: int | None = None
+    ) -> list[EventRow]:
+        """Read events above each cursor, ordered by task and number, at most ``limit`` in all.
+
+        room: bytes of their data (in UTF-8) with which it is enough; the event that fills them is the last
+        one. None for no such bound.
+        """
         ...
 
     async def read_ends(self, refs: Sequence[TaskRef]) -> list[EndRow]:

@@ -5,11 +5,15 @@ Units and payloads are those of ``outlast.store.records``; views read committed 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import field
-from typing import Literal
+from typing import Final, Literal
 
 from outlast.core.record import record
 from outlast.store.records import TaskState
+
+NO_VALUE: Final = "null"
+"""What stands for an input that was not read."""
 
 
 @record
@@ -93,6 +97,10 @@ class AttemptRow:
     end: str | None
 
 
+EVENTS_ROOM: Final = 8 << 20
+"""Bytes of events with which it is enough for once, where whoever reads may read on."""
+
+
 @record
 class EventCursor:
     """Events of one task with numbers above ``after``."""
@@ -113,6 +121,12 @@ class EventRow:
     epoch: int
     data: str
     at: int
+
+
+def may_be_more(rows: Sequence[EventRow], limit: int) -> bool:
+    """Whether a read of at most ``limit`` events within EVENTS_ROOM may have left some that are kept."""
+    # A character is four bytes at most.
+    return len(rows) >= limit or 4 * sum(len(row.data) for row in rows) >= EVENTS_ROOM
 
 
 @record

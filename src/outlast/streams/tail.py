@@ -4,17 +4,20 @@ Purpose: a follower gets every event of its task above its cursor once, in order
 what comes.
 
 State: each follower has a cursor of its own; there is no global one. The reader asks the store for (task,
-after) pairs of its followers, when a hint comes and every ``poll_s`` without one. Who waits for nothing but a
-task's end reads no events: the same reader asks, at the same times, how those tasks have ended.
+after) pairs of its followers, when a hint comes and every ``poll_s`` without one. Who waits for nothing
+but a task's end reads no events: the same reader asks, at the same times, how those tasks have ended. A
+read is bounded, in events and in bytes; where one was full, the next one begins with the tasks behind it.
 
 End: an event that ends a round does not say that there is no other one, nor that nothing was said of the task
 since. A follower that has come to such an event is at its end when the task itself says that it has ended and
-that this was the last of its events; else it goes on.
+that this was the last of its events; else it goes on. One whose place the stream has not reached may never
+see such an event, and is told of the end like those that wait for nothing else.
 
-Failure by failure: nothing is read for a follower whose bounded buffer is full, and one that leaves it full
-for ``PATIENCE_S`` is cut, with its last number; nothing is dropped in the middle. The store is away: reading
-goes on when it is back; but whoever asks for an end for the first time is told. A hint is lost: the next look
-comes ``poll_s`` later.
+Failure by failure: nothing is read for a follower whose bounded buffer is full, and one that leaves it
+full for ``PATIENCE_S`` is cut, with its last number; nothing is dropped in the middle. The store is away:
+reading goes on when it is back; but whoever asks for an end for the first time is told. Any other fault
+ends the reading, and so does ``close``: all who follow or wait are told, and whoever comes next is read
+for again. A hint is lost: the next look comes ``poll_s`` later.
 
 Not covered: a follower that has come to its end is not told of a round that is opened later, nor of what is
 said of the task after that; it may follow again from its last number on.
@@ -32,7 +35,7 @@ from outlast.core.transitions import TASK
 from outlast.errors import StoreUnavailable, Unavailable
 from outlast.store.contract import Store
 from outlast.store.records import TaskRef
-from outlast.store.rows import EndRow, EventCursor, EventRow, TaskRow
+from outlast.store.rows import EVENTS_ROOM, EndRow, EventCursor, EventRow, TaskRow, may_be_more
 
 FINAL = frozenset({"task.succeeded", "task.failed", "task.cancelled"})
 """Events that end a round."""
@@ -42,6 +45,8 @@ ENDS = 500
 """Tasks whose ends are asked for together; of those that live nothing comes but their state."""
 BUFFER = 2_000
 """Events kept for one follower that does not read; about, since a whole read is taken."""
+BUFFER_BYTES = 16 << 20
+"""How much of their data is kept for it; about, as above."""
 PATIENCE_S = 10.0
 """Seconds for which a follower may leave its buffer full."""
 
@@ -61,10 +66,16 @@ class Overrun(Unavailable):
 @dataclass(slots=True, eq=False)
 class _Follower:
     cursor: EventCursor
+    beyond: bool = False
+    """Whether its place is one that the stream had not reached: what ends the round may lie before it."""
     events: list[EventRow] = field(default_factory=list)
+    size: int = 0
+    """Characters of data in these."""
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     full_since: float | None = None
     cut: bool = False
+    fault: Exception | None = None
+    """Why nothing more is read for it."""
     look_at: int | None = None
     """From which number on to ask whether the task is over."""
     over: bool = False
@@ -89,9 +100,21 @@ class _Follower:
             self.over = True
             self.ready.set()
 
+    def take(self, event: EventRow) -> None:
+        """Keep the next event for it."""
+        self.events.append(event)
+        self.size += len(event.data)
+        if event.kind in FINAL:
+            self.look_at = event.number
+
+    def taken(self) -> list[EventRow]:
+        """Hand over what is kept for it."""
+        events, self.events, self.size = self.events, [], 0
+        return events
+
     def takes_more(self) -> bool:
         """Whether more is to be read for it; cuts it when it was patience enough."""
-        if self.over or self.cut or len(self.events) < BUFFER:
+        if self.over or self.cut or (len(self.events) < BUFFER and self.size < BUFFER_BYTES):
             return not self.over and not self.cut
         now = clock.monotonic()
         if self.full_since is None:
@@ -112,19 +135,25 @@ class Tail:
         self._followers: set[_Follower] = set()
         # Whoever waits for a task's end, and whether the store has answered that one before.
         self._ends: dict[TaskRef, dict[asyncio.Future[EndRow | None], bool]] = {}
+        # The last task of a read that was full; those behind it have not had their turn.
+        self._turn = ("", "")
         self._reader: asyncio.Task[None] | None = None
         self._again = asyncio.Event()
 
     async def follow(
-        self, tenant: str, task: str, after: int = 0, *, ended: bool = False
+        self, tenant: str, task: str, after: int = 0, *, ended: bool = False, beyond: bool = False
     ) -> AsyncGenerator[EventRow]:
         """Yield events with numbers above ``after`` until the task has ended and nothing more is kept of it.
 
-        ended: the task was seen to have ended, so that it may be over without another event. Raises Overrun
-        when the follower did not keep up.
+        ended: the task was seen to have ended, so that it may be over without another event. beyond: its
+        stream was seen not to have come to ``after``, so that it may end without another event. Raises
+        Overrun when the follower did not keep up, StoreUnavailable when this is closed, and the fault that
+        ended the reading.
         """
         follower = _Follower(
-            EventCursor(tenant=tenant, task=task, after=after), look_at=after if ended else None
+            EventCursor(tenant=tenant, task=task, after=after),
+            beyond=beyond,
+            look_at=after if ended else None,
         )
         self._followers.add(follower)
         self._wake()
@@ -133,7 +162,7 @@ class Tail:
             while True:
                 await follower.ready.wait()
                 follower.ready.clear()
-                events, follower.events = follower.events, []
+                events = follower.taken()
                 if follower.full_since is not None:
                     follower.full_since = None
                     self._wake()
@@ -144,6 +173,8 @@ class Tail:
                     return
                 if follower.cut:
                     raise Overrun(last)
+                if follower.fault is not None:
+                    raise follower.fault
         finally:
             self._followers.discard(follower)
 
@@ -151,7 +182,8 @@ class Tail:
         """Wait until a task has ended; answer how, or None where there is no such task.
 
         A round that has begun meanwhile is waited for. Raises StoreUnavailable where the store is away when
-        it is asked for the first time; later on it waits until the store is back.
+        it is asked for the first time, later on it waits until the store is back; where this is closed; and
+        the fault that ended the reading.
         """
         ref = TaskRef(tenant=tenant, task=task)
         end: asyncio.Future[EndRow | None] = asyncio.get_running_loop().create_future()
@@ -166,12 +198,23 @@ class Tail:
                 del self._ends[ref]
 
     async def close(self) -> None:
-        """Stop reading."""
+        """Stop reading; whoever follows or waits is told. Idempotent."""
         if self._reader is not None:
             self._reader.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._reader
             self._reader = None
+        self._tell(StoreUnavailable("nothing more is read: the app was closed"))
+
+    def _tell(self, fault: Exception) -> None:
+        """Tell all who follow or wait that nothing more is read for them."""
+        for follower in self._followers:
+            follower.fault = fault
+            follower.ready.set()
+        for waiting in self._ends.values():
+            for end in waiting:
+                if not end.done():
+                    end.set_exception(fault)
 
     def _wake(self) -> None:
         self._again.set()
@@ -186,6 +229,9 @@ class Tail:
                 self._again.clear()
                 if not await self._once():
                     await self._again.wait()
+        # Whatever it is: nobody else would tell those for whom nothing is read from now on.
+        except Exception as fault:
+            self._tell(fault)
         finally:
             listening.cancel()
 
@@ -211,7 +257,13 @@ class Tail:
     async def _tell_ends(self) -> None:
         """Read how tasks have ended whose end somebody waits for, and tell them."""
         # As they stand before the look: whoever comes meanwhile has another one.
-        asked = [(ref, list(waiting)) for ref, waiting in self._ends.items()]
+        waited = {ref: list(waiting) for ref, waiting in self._ends.items()}
+        beyond: dict[TaskRef, list[_Follower]] = {}
+        for follower in self._followers:
+            if follower.beyond and not follower.over:
+                beyond.setdefault(follower.ref, []).append(follower)
+                waited.setdefault(follower.ref, [])
+        asked = list(waited.items())
         for start in range(0, len(asked), ENDS):
             part = asked[start : start + ENDS]
             try:
@@ -226,6 +278,8 @@ class Tail:
             for ref, ends in part:
                 row = found.get(ref)
                 over = row is None or row.state in TASK.final
+                for follower in beyond.get(ref, ()) if over else ():
+                    follower.look_at = follower.cursor.after
                 for end in ends:
                     if over and not end.done():
                         end.set_result(row)
@@ -238,9 +292,10 @@ class Tail:
             return False
         # Those at one place are read for once.
         cursors = list({follower.cursor: None for follower in followers})
-        rows = await self._store.read_events(cursors, self._limit)
-        if not rows:
-            return False
+        asked = [cursor for cursor in cursors if (cursor.tenant, cursor.task) > self._turn] or cursors
+        rows = await self._store.read_events(asked, self._limit, room=EVENTS_ROOM)
+        full = may_be_more(rows, self._limit)
+        self._turn = (rows[-1].tenant, rows[-1].task) if full else ("", "")
         by_task: dict[tuple[str, str], dict[int, EventRow]] = {}
         for row in rows:
             by_task.setdefault((row.tenant, row.task), {})[row.number] = row
@@ -250,14 +305,12 @@ class Tail:
             # Followers of one task stand at different places: take what comes next, and nothing beyond a gap.
             number = cursor.after + 1
             while number in news:
-                follower.events.append(news[number])
-                if news[number].kind in FINAL:
-                    follower.look_at = number
+                follower.take(news[number])
                 number += 1
             if number > cursor.after + 1:
                 follower.cursor = EventCursor(tenant=cursor.tenant, task=cursor.task, after=number - 1)
                 follower.ready.set()
-        return len(rows) >= self._limit
+        return full or len(asked) < len(cursors)
 
     async def _look(self) -> bool:
         """Look at the tasks of followers that may have come to their end; answer whether any of them goes

@@ -197,7 +197,7 @@ async def follow_events(
     asked: Around,
     task: TaskId,
     after: Annotated[int, Query(ge=0, le=2**53, description="Events with numbers above this.")] = 0,
-    limit: Annotated[int, Query(ge=1, le=1000, description="Events in a page of JSON.")] = 500,
+    limit: Annotated[int, Query(ge=1, le=1000, description="Events in a page of JSON, at most.")] = 500,
     last_event_id: Annotated[
         int | None, Header(alias="Last-Event-ID", ge=0, le=2**53, description="As `after`, and wins over it.")
     ] = None,

@@ -21,6 +21,8 @@ from outlast.store.records import Submission, Submitted
 
 _MOST_LANES = 50_000
 _MOST_TOGETHER = 500
+_MOST_BYTES = 8 << 20
+"""Tasks of several callers, and bytes of their inputs, that go together in one transaction."""
 _TASKS = 1
 """Where the tasks' ids stand among the arguments."""
 _Lane = tuple[str, str, str, str, int]
@@ -84,9 +86,13 @@ class Submitting:
         try:
             while self._waiting:
                 together: list[_Waiting] = []
-                size = 0
-                while self._waiting and (not together or size + len(self._waiting[0][0]) <= _MOST_TOGETHER):
-                    size += len(self._waiting[0][0])
+                count = size = 0
+                while self._waiting:
+                    batch, _ = self._waiting[0]
+                    count += len(batch)
+                    size += sum(len(record.input) for record in batch)
+                    if together and (count > _MOST_TOGETHER or size > _MOST_BYTES):
+                        break
                     together.append(self._waiting.pop(0))
                 await self._send(together)
         finally:

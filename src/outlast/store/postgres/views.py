@@ -64,7 +64,9 @@ class Views:
             rows = await self._view("list_children", *arguments, query.parent)
         return [_task_of(row) for row in rows]
 
-    async def read_events(self, cursors: Sequence[EventCursor], limit: int = 500) -> list[EventRow]:
+    async def read_events(
+        self, cursors: Sequence[EventCursor], limit: int = 500, *, room: int | None = None
+    ) -> list[EventRow]:
         """Read events above each cursor, ordered by task and number, at most ``limit`` in all."""
         if not cursors:
             return []
@@ -74,6 +76,7 @@ class Views:
             [c.task for c in cursors],
             [c.after for c in cursors],
             limit,
+            room,
         )
         return [
             EventRow(tenant=tenant, task=task, number=number, kind=kind, epoch=epoch, data=data, at=at)

@@ -446,9 +446,11 @@ class SqliteStore:
         """List tasks; see ``Store.list_tasks``."""
         return await self._desk().read(lambda tx: views.list_tasks(tx, query))
 
-    async def read_events(self, cursors: Sequence[EventCursor], limit: int = 500) -> list[EventRow]:
+    async def read_events(
+        self, cursors: Sequence[EventCursor], limit: int = 500, *, room: int | None = None
+    ) -> list[EventRow]:
         """Read events; see ``Store.read_events``."""
-        return await self._desk().read(lambda tx: views.read_events(tx, cursors, limit))
+        return await self._desk().read(lambda tx: views.read_events(tx, cursors, limit, room))
 
     async def read_ends(self, refs: Sequence[TaskRef]) -> list[EndRow]:
         """Read how tasks have ended; see ``Store.read_ends``."""

@@ -62,7 +62,11 @@ _LAST = "\U0010ffff"
 
 def read_tasks(tx: Transaction, refs: Sequence[TaskRef]) -> list[TaskRow]:
     """Read tasks that exist; see ``Store.read_tasks``."""
-    rows = (tx.row("read_task", (ref.tenant, ref.task)) for ref in refs)
+    return _read_tasks(tx, refs, whole=True)
+
+
+def _read_tasks(tx: Transaction, refs: Sequence[TaskRef], *, whole: bool) -> list[TaskRow]:
+    rows = (tx.row("read_task", {"tenant": ref.tenant, "task": ref.task, "whole": whole}) for ref in refs)
     return [_task_row(*row) for row in rows if row is not None]
 
 
@@ -141,22 +145,28 @@ def list_tasks(tx: Transaction, query: TaskFilter) -> list[TaskRow]:
             "limit": query.limit,
         },
     )
-    return read_tasks(tx, [TaskRef(tenant=query.tenant, task=task) for (task,) in found])
+    return _read_tasks(tx, [TaskRef(tenant=query.tenant, task=task) for (task,) in found], whole=False)
 
 
-def read_events(tx: Transaction, cursors: Sequence[EventCursor], limit: int) -> list[EventRow]:
+def read_events(
+    tx: Transaction, cursors: Sequence[EventCursor], limit: int, room: int | None
+) -> list[EventRow]:
     """Read events above cursors; see ``Store.read_events``."""
     events: list[EventRow] = []
+    size = 0
     for cursor in sorted(cursors, key=lambda cursor: (cursor.tenant, cursor.task)):
         left = limit - len(events)
         if left <= 0:
             break
-        events += [
-            EventRow(tenant=tenant, task=task, number=number, kind=kind, epoch=epoch, data=data, at=at)
-            for tenant, task, number, kind, epoch, data, at in tx.rows(
-                "read_events", (cursor.tenant, cursor.task, cursor.after, left)
+        for tenant, task, number, kind, epoch, data, at in tx.each(
+            "read_events", (cursor.tenant, cursor.task, cursor.after, left)
+        ):
+            events.append(
+                EventRow(tenant=tenant, task=task, number=number, kind=kind, epoch=epoch, data=data, at=at)
             )
-        ]
+            size += len(data) if data.isascii() else len(data.encode())
+            if room is not None and size >= room:
+                return events
     return events
 
 

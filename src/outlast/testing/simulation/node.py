@@ -460,8 +460,10 @@ class NodeStore:
     async def list_tasks(self, query: TaskFilter) -> list[TaskRow]:
         return await self._carry("list_tasks", lambda store: store.list_tasks(query))
 
-    async def read_events(self, cursors: Sequence[EventCursor], limit: int = 500) -> list[EventRow]:
-        return await self._carry("read_events", lambda store: store.read_events(cursors, limit))
+    async def read_events(
+        self, cursors: Sequence[EventCursor], limit: int = 500, *, room: int | None = None
+    ) -> list[EventRow]:
+        return await self._carry("read_events", lambda store: store.read_events(cursors, limit, room=room))
 
     async def read_ends(self, refs: Sequence[TaskRef]) -> list[EndRow]:
         return await self._carry("read_ends", lambda store: store.read_ends(refs))

@@ -89,6 +89,17 @@ class TestOutbox:
         assert [one.task for one in taken] == [other.task]
         assert len(await scene.rows("outbox", claimed)) == 2
 
+    async def test_a_parked_row_holds_back_none_before_it(self, scene: Scene) -> None:
+        """Whoever took both may have parked the later one, and died over the earlier."""
+        claimed = await scene.running(announce=True)
+        await scene.write(claimed, scene.success())
+        first, last = await scene.store.take_messages(10, now=scene.now)
+        await scene.store.confirm_messages([parked(last, "too large")])
+        assert await scene.store.take_messages(10, now=scene.now) == [first]
+        await scene.store.confirm_messages([published(first)])
+        assert await scene.store.take_messages(10, now=scene.now) == []
+        assert [row["number"] for row in await scene.rows("outbox", claimed)] == [last.number]
+
     async def test_many_parked_rows_stand_before_nobody(self, scene: Scene) -> None:
         for _ in range(20):
             await scene.submit(announce=True)

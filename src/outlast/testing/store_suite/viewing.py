@@ -11,9 +11,9 @@ import pytest
 from outlast.core.ids import operation_id
 from outlast.errors import SchemaMismatch, SchemaTooNew
 from outlast.store.contract import SCHEMA_VERSION
-from outlast.store.entries import BusinessKey
+from outlast.store.entries import BusinessKey, NewEvent
 from outlast.store.records import Evidence, TaskRef
-from outlast.store.rows import EndRow, EventCursor, OperationFilter, TaskFilter
+from outlast.store.rows import NO_VALUE, EndRow, EventCursor, OperationFilter, TaskFilter
 from outlast.testing.store_suite.changing import retry
 from outlast.testing.store_suite.scene import HOUR, SECOND, Backdoor, Reopen, Scene, changed
 
@@ -138,8 +138,22 @@ class TestTaskViews:
         await scene.submit(tenant="tenant-blue")
         rows = await scene.store.list_tasks(TaskFilter(tenant=scene.tenant))
         assert [row.task for row in rows] == [record.task for record in reversed(records)]
+
+    @pytest.mark.parametrize("parent", [False, True])
+    async def test_lists_all_that_is_told_of_a_task_but_its_values(self, scene: Scene, parent: bool) -> None:
+        """Those may be a megabyte each, and a page would be read in full for nothing."""
+        claimed = await scene.running()
+        kid = await scene.child(claimed)
+        await scene.write(await scene.claim_task(kid), scene.success())
+        query = TaskFilter(tenant=scene.tenant, parent=claimed.task if parent else None)
+        rows = await scene.store.list_tasks(query)
+        assert [row.task for row in rows] == [kid.task, *(() if parent else (claimed.task,))]
         by_name = await scene.store.read_tasks([TaskRef(tenant=row.tenant, task=row.task) for row in rows])
-        assert {row.task: row for row in by_name} == {row.task: row for row in rows}
+        assert all(row.input != NO_VALUE for row in by_name)
+        assert any(row.result is not None for row in by_name)
+        assert {row.task: replace(row, input=NO_VALUE, result=None) for row in by_name} == {
+            row.task: row for row in rows
+        }
 
     async def test_lists_in_pages(self, scene: Scene) -> None:
         records = [await scene.submit() for _ in range(5)]
@@ -207,6 +221,24 @@ class TestEventViews:
             (one.task, 2),
             (two.task, 1),
         ]
+
+    async def test_reads_until_the_room_is_full(self, scene: Scene) -> None:
+        """It is counted in bytes; the event that fills it is the last one, however large it is."""
+        one, two = await scene.running(), await scene.running()
+        short = NewEvent(kind="progress", data='"éé"')
+        for claimed in (one, two):
+            await scene.write(claimed, scene.step(events=(scene.event(), short)))
+        cursors = [EventCursor(tenant=c.tenant, task=c.task) for c in (two, one)]
+        events = await scene.store.read_events(cursors)
+        assert [event.data for event in events].count('"éé"') == 2
+        filled = 0
+        for count, event in enumerate(events, start=1):
+            # Just not full before its last byte is there.
+            for room in (filled + 1, filled + len(event.data.encode())):
+                assert await scene.store.read_events(cursors, room=room) == events[:count]
+            filled += len(event.data.encode())
+        assert await scene.store.read_events(cursors, room=filled + 1) == events
+        assert await scene.store.read_events(cursors, 3, room=filled) == events[:3]
 
 
 class TestOperationViews:

@@ -47,10 +47,10 @@ select t.tenant, t.task, l.agent, l.version, t.state, r.result, r.error
         where r.tenant = t.tenant and r.task = t.task and r.round = t.round
         limit 1) r on true;
 
--- List a tenant's tasks, newest first.
+-- List a tenant's tasks, newest first, without their inputs and results.
 -- name: list_tasks
 select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, t.reason, t.epoch, t.round,
-       t.last_event, i.key, i.user_name as user, i.input, r.result, r.error, a.attempts, u.effects_open,
+       t.last_event, i.key, i.user_name as user, 'null' as input, null as result, r.error, a.attempts, u.effects_open,
        i.submitted_at, r.ended_at, t.deadline_at, t.cancelling, i.parent, t.children, q.asks,
        i.forked_from, v.accepted, i.budget
   from outlast.tasks t
@@ -78,10 +78,10 @@ select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, 
  order by t.id desc
  limit $5;
 
--- List a task's children, newest first.
+-- List a task's children, newest first, without their inputs and results.
 -- name: list_children
 select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, t.reason, t.epoch, t.round,
-       t.last_event, i.key, i.user_name as user, i.input, r.result, r.error, a.attempts, u.effects_open,
+       t.last_event, i.key, i.user_name as user, 'null' as input, null as result, r.error, a.attempts, u.effects_open,
        i.submitted_at, r.ended_at, t.deadline_at, t.cancelling, i.parent, t.children, q.asks,
        i.forked_from, v.accepted, i.budget
   from outlast.inputs i
@@ -109,18 +109,24 @@ select t.tenant, t.id as task, i.agent, l.version, i.pool, i.priority, t.state, 
  order by i.task desc
  limit $5;
 
--- Read events above each cursor.
+-- Read events above each cursor, until so many bytes of data are full. How long a text is costs no look into it.
 -- name: read_events
 select e.tenant, e.task, e.number, e.kind, e.epoch, e.data, e.at
-  from unnest($1::text[], $2::text[], $3::bigint[]) as c (tenant, task, after)
- cross join lateral (
-       select e.tenant, e.task, e.number, e.kind, e.epoch, e.data, e.at
-         from outlast.events e
-        where e.tenant = c.tenant and e.task = c.task and e.number > c.after
-        order by e.number
-        limit $4) e
- order by e.tenant, e.task, e.number
- limit $4;
+  from (select e.tenant, e.task, e.number, e.kind, e.epoch, e.data, e.at,
+               sum(octet_length(e.data)) over (
+                   order by e.tenant, e.task, e.number rows between unbounded preceding and 1 preceding) as before
+          from (select e.tenant, e.task, e.number, e.kind, e.epoch, e.data, e.at
+                  from unnest($1::text[], $2::text[], $3::bigint[]) as c (tenant, task, after)
+                 cross join lateral (
+                       select e.tenant, e.task, e.number, e.kind, e.epoch, e.data, e.at
+                         from outlast.events e
+                        where e.tenant = c.tenant and e.task = c.task and e.number > c.after
+                        order by e.number
+                        limit $4) e
+                 order by e.tenant, e.task, e.number
+                 limit $4) e) e
+ where $5::bigint is null or e.before is null or e.before < $5
+ order by e.tenant, e.task, e.number;
 
 -- Read a task's attempts, the running one included.
 -- name: read_attempts

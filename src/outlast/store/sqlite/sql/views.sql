@@ -2,10 +2,11 @@
 --
 -- Lock order: none.
 
--- Read one task as people see it.
+-- Read one task as people see it, with or without its input and result.
 -- name: read_task
 select tasks.tenant, tasks.id, inputs.agent, lanes.version, inputs.pool, inputs.priority, tasks.state, tasks.reason,
-    tasks.epoch, tasks.round, tasks.last_event, inputs.key, inputs.user_name, inputs.input, results.result, results.error,
+    tasks.epoch, tasks.round, tasks.last_event, inputs.key, inputs.user_name,
+    case when :whole then inputs.input else 'null' end, case when :whole then results.result end, results.error,
     (select count(*) from attempts where attempts.tenant = tasks.tenant and attempts.task = tasks.id)
     + (select count(*) from leases where leases.tenant = tasks.tenant and leases.task = tasks.id),
     (select count(*) from unsettled where unsettled.tenant = tasks.tenant and unsettled.task = tasks.id),
