@@ -349,6 +349,7 @@ class TestJudges:
             "the_storm_itself": 4,
         }
         assert {name for name, _ in found} <= set(JUDGES)
+        assert "tasks" in json.loads((world.folder / "dump.json").read_text())
         assert [text for name, text in found if name == "the_storm_itself"] == [
             "no rest",
             "worker1-1 ended by itself",
@@ -397,6 +398,27 @@ class TestJudges:
             "a submit", "a signal", "a settlement", "a cancel", "a retry", "a decision",
         ]  # fmt: skip
         assert load.acknowledged == []
+
+    @pytest.mark.parametrize(("effect", "verdict"), [("noted", "happened"), (None, "did_not_happen")])
+    async def test_the_person_looks_at_what_was_done_and_not_at_tickets_alone(
+        self, world: Any, load: Load, monkeypatch: pytest.MonkeyPatch, effect: str | None, verdict: str
+    ) -> None:
+        place = {"id": "t:note", "queue": {"needs_person": True}, "idempotency_key": "t:note", "turn": 1}
+        said = []
+
+        async def ask(method: str, path: str, body: Any = None, **_: Any) -> Answer:
+            if method == "POST":
+                said.append(body["verdict"])
+            return Answer(status=200, body={"items": [place]})
+
+        async def log() -> list[Any]:
+            return [SimpleNamespace(key="t:note", effect=effect)]
+
+        monkeypatch.setattr(load._client, "ask", ask)
+        world.log = log
+        load._healed = True
+        await load._settle()
+        assert said == [verdict]
 
     async def test_what_is_acknowledged_is_held_against_the_store(
         self, load: Load, monkeypatch: pytest.MonkeyPatch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -85,6 +86,9 @@ async def judge(
     violations = [(one.promise, one.text) for one in found]
     itself = (*troubles, *posts.strange, *load.wrong, *forgotten(dump, load.acknowledged))
     violations += [("the_storm_itself", text) for text in itself]
+    if violations:
+        # The database goes with the world.
+        (world.folder / "dump.json").write_text(json.dumps(dump, indent=1, default=str))
     return Verdict(
         violations=violations,
         accepted=len(load.tracked),

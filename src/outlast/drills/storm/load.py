@@ -242,10 +242,11 @@ class Load:
             for recorder in (self._world.keys, self._world.plain)
             for ticket in await recorder.tickets()
         }
-        withdrawn = {call.key for call in await self._world.keys.log() if call.effect == "withdrawn"}
+        # What was noted on a ticket, or withdrawn, is no ticket of its own.
+        acted = {call.key for call in await self._world.log() if call.effect is not None}
         for one in places:
             ticket = made.get(one["idempotency_key"])
-            if ticket is not None or one["idempotency_key"] in withdrawn:
+            if ticket is not None or one["idempotency_key"] in acted:
                 body = {"verdict": "happened", "reason": "it is in the book", "result": ticket or {}}
             elif self._healed and self._theirs is None:
                 body = {"verdict": "did_not_happen", "reason": "it is not in the book"}
