@@ -31,7 +31,8 @@ class TestRounds:
         answer = await post(desk, f"tasks/{task}/retry", **WHY)
         body = answer.json()
         assert (answer.status_code, body["round"], body["id"]) == (202, 2, task)
-        assert answer.headers["retry-after"] == "1"
+        # It may have failed again before it was looked at for the answer.
+        assert answer.headers.get("retry-after") == (None if body["state"] == "failed" else "1")
         async with desk.served() as (_, client), asyncio.timeout(PATIENCE_S):
             seen: list[str] = []
             async with client.stream("GET", f"{streams}?after={last}", headers=STREAM) as response:
