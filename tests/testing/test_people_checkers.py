@@ -504,6 +504,12 @@ async def test_a_whole_dump_has_no_violations(exhibit: Exhibit) -> None:
     assert exhibit.check() == []
 
 
+async def test_what_was_refused_may_be_sent_when_a_person_has_settled_it_since(exhibit: Exhibit) -> None:
+    _send_what_was_rejected(exhibit)
+    _question(exhibit, "denied")["spent"] = True
+    assert "a_decision_authorises_one_effect" not in {found.promise for found in exhibit.check()}
+
+
 async def test_a_child_that_is_tried_again_is_heard_of_once_a_round() -> None:
     store = new_store(MEMORY)
     await store.migrate()

@@ -36,7 +36,9 @@ def a_decision_authorises_one_effect(seen: Evidence) -> Iterator[str]:
                 )
         last = max((row["number"] for row in used), default=0)
         for row in asked:
-            over = row["state"] == "rejected" and row["number"] > last and operation["intent_at"] is not None
+            # A refusal is spent once a person has settled the call since, as to be sent again too.
+            refused = row["state"] == "rejected" and not row["spent"]
+            over = refused and row["number"] > last and operation["intent_at"] is not None
             if over and operation["intent_at"] > row["decided_at"]:
                 yield f"{where(name)}: was sent after question {row['number']} was rejected"
         yield from _outside(seen, name, operation, used)
