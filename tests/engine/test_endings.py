@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from tests.engine.house import House
 
 from outlast import TaskContext, ToolCall
 from outlast.core.retry import Backoff
+from outlast.engine.session import Session
 from outlast.errors import OutlastError, StepFailed, TaskFailed
+from outlast.store.records import Claimed, Loaded
 from outlast.testing.recorder import Recorder
 
 
@@ -285,3 +288,37 @@ async def test_a_call_that_ignores_its_end_reaches_nobody_after_it(house: House,
     assert refused != []
     assert set(refused) <= {"deadline_exceeded", "lease_lost"}
     assert [call.key for call in await recorder.log()] == [f"{handle.id}:stubborn#1.first"]
+
+
+async def test_a_task_that_is_given_back_before_its_first_turn_waits_for_nothing(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[str] = []
+
+    @house.app.agent
+    async def agent(task: TaskContext) -> None:
+        began.append(task.id)
+
+    async def never(session: Session) -> None:
+        await asyncio.Event().wait()
+
+    handle = await house.submit(agent)
+    worker, load = house.start(grace_s=600.0), house.store.load
+
+    async def load_and_stop(claims: Sequence[Claimed]) -> list[Loaded]:
+        loaded = await load(claims)
+        # Before the first turn of what is started now.
+        asyncio.get_running_loop().call_soon(worker.stop)
+        return loaded
+
+    monkeypatch.setattr(Session, "trust", never)
+    monkeypatch.setattr(house.store, "load", load_and_stop)
+    [(_, serving)] = house.workers
+    await asyncio.wait_for(serving, 20.0)
+    assert began == []
+    monkeypatch.undo()
+    house.start()
+    await house.ended(handle)
+    assert began == [handle.id]
+    assert [one.end for one in await house.app.attempts(handle.id)] == ["released", "succeeded"]
+    assert await house.violations() == []

@@ -413,6 +413,8 @@ class Run:
             if self.instead is None:
                 arguments = self.spec.signature.check(values.decode(self.loaded.input))
             self._arm_deadline()
+            # It may have been interrupted before its first turn, when there was nothing to cancel yet.
+            self.check()
             # A process that stood still since the claim may have lost the task: not one step of it begins.
             await self.host.session.trust()
             self.check()
