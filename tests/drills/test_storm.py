@@ -488,6 +488,29 @@ class TestJudges:
         [trouble] = storm._troubles
         assert trouble.startswith("the world did not come to rest")
 
+    async def test_a_world_that_does_not_heal_is_judged_all_the_same(
+        self, world: Any, load: Load, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def nothing(*_: Any) -> list[str]:
+            return []
+
+        async def too_long() -> None:
+            raise TimeoutError
+
+        world.shown, world.relays, world.server = "SQLite", [], None
+        world.keys.plan = world.plain.plan = lambda **_: nothing()
+        posts: Any = SimpleNamespace(
+            all=[], watch=nothing, stop=nothing, tell=nothing, settle_down=too_long, strange=[], deaths=[],
+            standing=lambda *_: [],
+        )  # fmt: skip
+        monkeypatch.setattr(campaign, "MISFORTUNES", ())
+        monkeypatch.setattr(campaign, "not_played", lambda _: {})
+        monkeypatch.setattr(load, "works", lambda: [])
+        plan = replace(PLAYED.plan, seconds=0.01)
+        storm: Any = campaign._Storm(plan, world, posts, load, random.Random(1), lambda what, share: None)
+        played = await storm.play()
+        assert played.verdict.violations == [("the_storm_itself", "the world did not heal: TimeoutError: ")]
+
     async def test_a_database_that_does_not_come_back_is_a_trouble(
         self, world: Any, load: Load, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     ) -> None:

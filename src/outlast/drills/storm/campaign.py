@@ -138,7 +138,10 @@ class _Storm:
             await self._blow()
             ended = time.time()
             self._load.calm_down()
-            await self._heal()
+            try:
+                await self._heal()
+            except FAULTS_OF_PLAY as error:
+                self._troubles.append(f"the world did not heal: {type(error).__name__}: {error}")
             healed = time.time()
             self._load.heal()
             await self._rest()
