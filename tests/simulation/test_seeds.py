@@ -52,6 +52,7 @@ def test_what_was_found_once_is_not_found_again(seed: int) -> None:
         12931,  # a renewal was never answered, and its worker had to open another session in a quiet system
         8853,  # two renewals were told that a session was gone, and the one opened since was given up
         96525,  # a person wanted sent again what another had refused, and the judge remembered the refusal
+        247495,  # a call was sent a millisecond before the deadline, and its outcome counted as lost
         24272,  # a person opened in vain and still waited when all had ended, which the world did not await
     ],
 )
