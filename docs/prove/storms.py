@@ -61,9 +61,7 @@ def prove(kept: Kept, store: str, wanted: Wanted, *, seed: int, afresh: bool) ->
         wanted = Wanted(seconds=wanted.seconds, kills=wanted.kills, pauses=wanted.pauses, restarts=0)
     part = part_of(store)
     rows = [] if afresh else kept.rows(part)
-    while any(astuple(left := wanted.without(together(row["told"] for row in rows)))):
-        if any(row["told"]["violations"] for row in rows):
-            break
+    while not _broken(rows) and any(astuple(left := wanted.without(together(row["told"] for row in rows)))):
         seeds = [seed - 1, *(each for row in rows for each in row["told"]["seeds"])]
         # Each portion is played by processes of its own, so by the code that stands there now.
         code, when, began = code_now(), where_and_when(), _load()
@@ -74,7 +72,11 @@ def prove(kept: Kept, store: str, wanted: Wanted, *, seed: int, afresh: bool) ->
         row |= when
         kept.keep(part, rows)
         _tell(store, wanted, together(row["told"] for row in rows) or told)
-    return not any(row["told"]["violations"] for row in rows)
+    return not _broken(rows)
+
+
+def _broken(rows: Iterable[dict[str, Any]]) -> bool:
+    return any(row["told"]["violations"] for row in rows)
 
 
 def part_of(store: str) -> str:
