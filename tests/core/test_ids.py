@@ -134,6 +134,16 @@ def test_check_key_names_the_broken_rule(key: object, rule: str) -> None:
         ids.check_key(key, "idempotency key")
 
 
+def test_white_space_is_what_unicode_says() -> None:
+    controls = {*range(0x20), *range(0x7F, 0xA0)}
+    for code in range(0xD800):
+        if code not in controls and chr(code).isspace():
+            with pytest.raises(InvalidKey, match="only white space"):
+                ids.check_key(chr(code), "key")
+        elif code not in controls:
+            assert ids.check_key(chr(code), "key") == chr(code)
+
+
 @given(st.text(st.characters(exclude_categories=[]), max_size=300))
 def test_check_key_accepts_exactly_what_its_rules_allow(key: str) -> None:
     controls = {*range(0x20), *range(0x7F, 0xA0), *range(0xD800, 0xE000)}

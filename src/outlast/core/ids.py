@@ -59,6 +59,8 @@ _PREFIX: Final = re.compile(r"[a-z](?:[a-z_]{0,61}[a-z])?")
 # 26 characters hold 130 bits; a first character over 7 would not fit a UUID.
 _ID: Final = re.compile(rf"({_PREFIX.pattern})_([0-7][{_ALPHABET}]{{25}})")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+# Unicode's property White_Space, but for controls; spelled out, since both stores have the very same list.
+_VISIBLE: Final = re.compile("[^ \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
 _SURROGATE: Final = re.compile(r"[\ud800-\udfff]")
 _NOT_PRINTABLE_ASCII: Final = re.compile(r"[^\x20-\x7e]")
 _NOT_IN_NAME: Final = re.compile(r"[^A-Za-z0-9_\-.:/]")
@@ -132,16 +134,17 @@ def unix_ms_of(value: str) -> int:
 def check_key(value: object, what: str) -> str:
     """Accept a caller's idempotency key or id, or say which rule it breaks.
 
-    1 to 255 characters (Unicode code points), no control characters (C0, DEL, C1), not only white space,
-    no lone surrogates. ``what`` names the key in the message. Returns the key unchanged: it is never
-    trimmed or folded, so two keys are equal when their characters are. Raises ``InvalidKey``.
+    1 to 255 characters (Unicode code points), no control characters (C0, DEL, C1), not only white space
+    (Unicode's property White_Space), no lone surrogates. ``what`` names the key in the message. Returns the
+    key unchanged: it is never trimmed or folded, so two keys are equal when their characters are. Raises
+    ``InvalidKey``.
     """
     text = _text_within(value, what, MAX_KEY_CHARS)
     if bad := _CONTROL.search(text):
         raise InvalidKey(f"{what} has a control character ({_where(bad)}); use only printable characters")
     if bad := _SURROGATE.search(text):
         raise InvalidKey(f"{what} has a lone surrogate ({_where(bad)}); send valid Unicode text")
-    if text.isspace():
+    if _VISIBLE.search(text) is None:
         raise InvalidKey(f"{what} is only white space; send a key with at least one visible character")
     return text
 

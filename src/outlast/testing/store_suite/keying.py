@@ -23,6 +23,7 @@ from outlast.testing.store_suite.effects import (
 )
 from outlast.testing.store_suite.guards import literal, refuses, where
 from outlast.testing.store_suite.scene import HOUR, SECOND, Backdoor, Reopen, Scene
+from outlast.testing.store_suite.submitting import BAD_KEYS, NO_WHITE_SPACE, WHITE_SPACE
 
 __all__ = ["TestBusinessKeyRaces", "TestBusinessKeys"]
 
@@ -293,7 +294,7 @@ class TestBusinessKeys:
         else:
             assert await key_rows(scene) == []
 
-    @pytest.mark.parametrize("value", ["", "x" * 256, "a\nb", "a\x7fb", "a\x9fb"])
+    @pytest.mark.parametrize("value", [*BAD_KEYS.values(), *WHITE_SPACE])
     async def test_a_value_that_breaks_the_rules_is_refused(
         self, scene: Scene, backdoor: Backdoor, value: str
     ) -> None:
@@ -301,6 +302,12 @@ class TestBusinessKeys:
         await scene.called(claimed, business=lock("é" * 255))
         [row] = await key_rows(scene)
         await refuses(scene, backdoor, _insert("business_keys", {**row, "value": value}))
+
+    @pytest.mark.parametrize("value", NO_WHITE_SPACE)
+    async def test_a_value_that_only_looks_like_white_space_is_held(self, scene: Scene, value: str) -> None:
+        claimed = await scene.running()
+        key = await scene.called(claimed, business=lock(value))
+        assert await holder(scene, lock(value)) == held_by(claimed, key)
 
     async def test_modes_and_states_are_those_of_the_contract(self, scene: Scene, backdoor: Backdoor) -> None:
         claimed = await scene.running()

@@ -10,9 +10,13 @@ import pytest
 from outlast.store.records import Submission, Submitted, TaskRef
 from outlast.testing.store_suite.scene import HOUR, ROUND, SECOND, Backdoor, Dump, Scene, changed, refused
 
+WHITE_SPACE = " \u00a0\u1680" + "".join(map(chr, range(0x2000, 0x200B))) + "\u2028\u2029\u202f\u205f\u3000"
+"""Every character with Unicode's property White_Space that is no control character."""
 BAD_KEYS = {
     "empty": "",
     "a space": " ",
+    "no-break spaces": "\u00a0\u00a0",
+    "every white space": WHITE_SPACE,
     "a tab": "\t",
     "256 characters": "k" * 256,
     "a line feed inside": "key\nkey",
@@ -22,6 +26,8 @@ BAD_KEYS = {
     "a C1 control": "key\x85key",
 }
 """Keys that no entrance may let through (see ``outlast.core.ids.check_key``)."""
+NO_WHITE_SPACE = ("\u180e", "\u200b", "\u2060", "\ufeff", f"{WHITE_SPACE}k")
+"""Keys that look like nothing, or begin so, and are let through: these characters are no white space."""
 
 
 FAR = 4_000_000_000 * SECOND
@@ -317,7 +323,9 @@ class TestSubmit:
             await scene.store.submit([scene.submission(), scene.submission(key=key)])
         assert stored_since(before, await scene.store.dump()) == {}
 
-    @pytest.mark.parametrize("key", ["k", "k" * 255, "é" * 255, "\U0001f511" * 255, "a b", "'", '"', "%s"])
+    @pytest.mark.parametrize(
+        "key", ["k", "k" * 255, "é" * 255, "\U0001f511" * 255, "a b", "'", '"', "%s", *NO_WHITE_SPACE]
+    )
     async def test_keys_up_to_the_bound_are_accepted(self, scene: Scene, key: str) -> None:
         """The bound counts characters, not bytes."""
         record = await scene.submit(key=key)

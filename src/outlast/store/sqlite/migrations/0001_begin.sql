@@ -2,6 +2,9 @@
 --
 -- Tables that are written often have one B-tree each (without rowid). There are no foreign keys: every key begins
 -- with the tenant, and the verbs write rows together. The check lists are those of outlast.core.transitions.
+--
+-- A caller's key or id has 1 to 255 characters, none of them a control character (C0, DEL, C1), and not only white space
+-- (the characters of Unicode's property White_Space), as outlast.core.ids has it.
 
 -- The head: narrow, and what everybody locks.
 create table tasks (
@@ -10,7 +13,7 @@ create table tasks (
         length(id) between 1 and 255
         and instr(cast(id as blob), x'00') = 0
         and id not glob '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'
-        and trim(id) <> ''
+        and id glob '*[^' || char(32, 160, 5760, 8192) || '-' || char(8202, 8232, 8233, 8239, 8287, 12288) || ']*'
     ),
     state text not null check (state in ('queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled')),
     reason text check (reason in ('timer', 'signal', 'approval', 'reconciliation', 'child', 'limit', 'operator')),
@@ -36,7 +39,7 @@ create table inputs (
         length(key) between 1 and 255
         and instr(cast(key as blob), x'00') = 0
         and key not glob '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'
-        and trim(key) <> ''
+        and key glob '*[^' || char(32, 160, 5760, 8192) || '-' || char(8202, 8232, 8233, 8239, 8287, 12288) || ']*'
     ),
     request_digest text not null,
     agent text not null,
@@ -234,6 +237,7 @@ create table business_keys (
         length(value) between 1 and 255
         and instr(cast(value as blob), x'00') = 0
         and value not glob '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'
+        and value glob '*[^' || char(32, 160, 5760, 8192) || '-' || char(8202, 8232, 8233, 8239, 8287, 12288) || ']*'
     ),
     mode text not null check (mode in ('lock', 'once')),
     window_us integer,
@@ -343,7 +347,7 @@ create table inbox (
         length(key) between 1 and 255
         and instr(cast(key as blob), x'00') = 0
         and key not glob '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'
-        and trim(key) <> ''
+        and key glob '*[^' || char(32, 160, 5760, 8192) || '-' || char(8202, 8232, 8233, 8239, 8287, 12288) || ']*'
     ),
     digest text not null,
     data text not null,
@@ -641,7 +645,7 @@ create table schedules (
         length(id) between 1 and 255
         and instr(cast(id as blob), x'00') = 0
         and id not glob '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'
-        and trim(id) <> ''
+        and id glob '*[^' || char(32, 160, 5760, 8192) || '-' || char(8202, 8232, 8233, 8239, 8287, 12288) || ']*'
     ),
     revision integer not null check (revision >= 1),
     agent text not null check (agent <> ''),

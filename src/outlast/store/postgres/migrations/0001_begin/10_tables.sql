@@ -10,10 +10,13 @@
 -- update changes none of their columns. A domain is read once a connection, and looked at where its column is written.
 -- The lists are those of outlast.core.transitions.
 
--- Whether a caller's key or id can be addressed: 1 to 255 characters, none of them a control character (C0, DEL, C1), at
--- least one of them visible. outlast.core.ids has the same rules.
+-- Whether a caller's key or id can be addressed: 1 to 255 characters, none of them a control character (C0, DEL, C1), and
+-- not only white space. That is spelled out (Unicode's property White_Space, but for controls), since what \s stands for
+-- depends on the collation. outlast.core.ids has the same rules.
 create function outlast.is_key(p_key text) returns boolean language sql immutable parallel safe
-return char_length(p_key) between 1 and 255 and p_key ~ '[^\s]' and p_key !~ '[\u0001-\u001f\u007f-\u009f]';
+return char_length(p_key) between 1 and 255
+    and p_key ~ '[^ \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]'
+    and p_key !~ '[\u0001-\u001f\u007f-\u009f]';
 
 create domain outlast.key_text as text collate "C" check (outlast.is_key(value));
 create domain outlast.some_text as text collate "C" check (value <> '');
@@ -305,8 +308,7 @@ create table outlast.provider_waits (
 create table outlast.business_keys (
     tenant text collate "C" not null,
     tool text collate "C" not null check (tool <> ''),
-    value text collate "C" not null check (char_length(value) between 1 and 255
-        and value !~ '[\u0001-\u001f\u007f-\u009f]'),
+    value outlast.key_text not null,
     mode text not null check (mode in ('lock', 'once')),
     task text collate "C" not null,
     key text collate "C" not null,
