@@ -47,6 +47,7 @@ class Exhibit:
 
 Break = Callable[[Exhibit], object]
 Broken = list[tuple[str, str, Break]]
+Sound = list[tuple[str, Break]]
 
 
 def into(broken: Broken) -> Callable[[str, str], Callable[[Break], Break]]:
@@ -74,6 +75,46 @@ def shown(broken: Broken) -> Callable[[Exhibit, str, str, Break], Coroutine[Any,
         assert any(text in one for one in found), found
 
     return is_seen
+
+
+def beside(sound: Sound) -> Callable[[str], Callable[[Break], Break]]:
+    """Make the decorator that registers a way to change a dump, and the checker that has nothing to say
+    to it: what looks like a violation, and is none."""
+
+    def spares(checker: str) -> Callable[[Break], Break]:
+        def register(how: Break) -> Break:
+            sound.append((checker, how))
+            return how
+
+        return register
+
+    return spares
+
+
+def unseen(sound: Sound) -> Callable[[Exhibit, str, Break], Coroutine[Any, Any, None]]:
+    """Make the test that changes the module's own exhibit in every such way, and demands silence."""
+
+    @pytest.mark.parametrize(("checker", "how"), sound, ids=[how.__name__.strip("_") for _, how in sound])
+    async def is_spared(exhibit: Exhibit, checker: str, how: Break) -> None:
+        how(exhibit)
+        assert seen_by(exhibit, checker) == []
+
+    return is_spared
+
+
+def turn_round(exhibit: Exhibit) -> None:
+    """Put the rows of every table into another order: it says nothing, the numbers in the rows do."""
+    exhibit.dump = {table: rows[::-1] for table, rows in exhibit.dump.items()}
+
+
+def empty_each(exhibit: Exhibit) -> None:
+    """Let the checkers look at the dump without each of its tables in turn. They may say what they like,
+    and none may fall over it: the others would not be heard."""
+    whole = exhibit.dump
+    for table in whole:
+        exhibit.dump = {**whole, table: []}
+        exhibit.check()
+    exhibit.dump = whole
 
 
 @asynccontextmanager

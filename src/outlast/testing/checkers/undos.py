@@ -6,6 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 
+from outlast.core import canonical
 from outlast.core.operation import changes_something
 from outlast.core.transitions import TASK
 from outlast.testing.checkers.seen import Evidence, Name, Row, where
@@ -13,6 +14,8 @@ from outlast.testing.checkers.seen import Evidence, Name, Row, where
 UNDOING = "compensation"
 DECISION = "undo"
 SUFFIX = "/undo"
+LONGEST = 200
+"""Characters of an operation's key. That of the undo of a longer one has a digest in it."""
 
 
 def undos_go_backwards(seen: Evidence) -> Iterator[str]:
@@ -21,8 +24,10 @@ def undos_go_backwards(seen: Evidence) -> Iterator[str]:
     One that was known only after an undo had begun is behind that. What its undo never began, since it was
     left to a person, stands outside of the order.
     """
-    events = seen.by_task("events")
+    events, ledger = seen.by_task("events"), seen.by_task("operations")
     for name, undos in _undos(seen).items():
+        # What an undo is of. The first event by which an undo was begun.
+        of = {_undo_of(row["key"]): row["key"] for row in ledger[name]}
         first: dict[str, int] = {}
         # Where an effect was seen to be there, and not to be there, by its operation.
         there: dict[str, list[tuple[int, bool]]] = defaultdict(list)
@@ -38,22 +43,24 @@ def undos_go_backwards(seen: Evidence) -> Iterator[str]:
             elif row["kind"] == "operation.settled":
                 there[key].append((number, data.get("verdict") == "happened"))
         for undo, begun in first.items():
-            if undo.endswith(SUFFIX) and _since(there[undo.removesuffix(SUFFIX)], begun) is None:
+            if _since(there[of.get(undo, "")], begun) is None:
                 yield f"{where((*name, undo))}: was begun by event {begun}, and there was nothing to undo"
-        yield from _order(name, first, there)
+        begun = sorted((number, undo) for undo, number in first.items())
+        for place, (number, undo) in enumerate(begun):
+            at = _since(there[of.get(undo, "")], number)
+            for _, later in begun[place + 1 :]:
+                other = _since(there[of.get(later, "")], number)
+                if at is not None and other is not None and other > at:
+                    yield (
+                        f"{where((*name, undo))}: was begun by event {number}, before {later}, whose effect"
+                        " came later"
+                    )
 
 
-def _order(name: Name, first: dict[str, int], there: dict[str, list[tuple[int, bool]]]) -> Iterator[str]:
-    begun = sorted((number, undo) for undo, number in first.items() if undo.endswith(SUFFIX))
-    for place, (number, undo) in enumerate(begun):
-        at = _since(there[undo.removesuffix(SUFFIX)], number)
-        for _, later in begun[place + 1 :]:
-            other = _since(there[later.removesuffix(SUFFIX)], number)
-            if at is not None and other is not None and other > at:
-                yield (
-                    f"{where((*name, undo))}: was begun by event {number}, before {later}, whose effect came"
-                    " later"
-                )
+def _undo_of(key: str) -> str:
+    """Answer the key under which an operation is undone."""
+    short = len(key) + len(SUFFIX) <= LONGEST
+    return f"{key if short else f'{key[:150]}~{canonical.digest(key)[-32:]}'}{SUFFIX}"
 
 
 def _since(seen: list[tuple[int, bool]], before: int) -> int | None:
@@ -100,9 +107,10 @@ def _told(name: Name, error: Row, ledger: dict[str, Row]) -> Iterator[str]:
         # A cancel without undo, or the deadline, came in between; the ledger has what was done.
         return
     for key in told["undone"]:
-        row = ledger.get(f"{key}{SUFFIX}")
-        if row is not None and row["state"] != "succeeded":
-            yield f"{where((*name, key))}: its end says that it was undone, and its undo is {row['state']}"
+        row = ledger.get(_undo_of(key))
+        if row is None or row["state"] != "succeeded":
+            what = "not in the ledger" if row is None else row["state"]
+            yield f"{where((*name, key))}: its end says that it was undone, and its undo is {what}"
     if (told["state"] == "complete") != (not told["left"]):
         yield f"{where(name)}: its end says {told['state']}, and leaves {len(told['left'])}"
 
