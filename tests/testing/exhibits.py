@@ -97,7 +97,8 @@ def unseen(sound: Sound) -> Callable[[Exhibit, str, Break], Coroutine[Any, Any, 
     @pytest.mark.parametrize(("checker", "how"), sound, ids=[how.__name__.strip("_") for _, how in sound])
     async def is_spared(exhibit: Exhibit, checker: str, how: Break) -> None:
         how(exhibit)
-        assert seen_by(exhibit, checker) == []
+        found = seen_by(exhibit, checker)
+        assert found == [], found
 
     return is_spared
 

@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 from tests.stores import MEMORY, new_store
-from tests.testing.exhibits import Broken, Exhibit, into, shown, staged
+from tests.testing.exhibits import (
+    Broken,
+    Exhibit,
+    Sound,
+    beside,
+    empty_each,
+    into,
+    shown,
+    staged,
+    turn_round,
+    unseen,
+)
 
 from outlast.store.changing import Retry
 from outlast.testing.checkers import Call, check_all
@@ -115,6 +126,8 @@ async def exhibit() -> AsyncIterator[Exhibit]:
 
 BROKEN: Broken = []
 breaks = into(BROKEN)
+SOUND: Sound = []
+spares = beside(SOUND)
 
 
 def _question(it: Exhibit, key: str) -> dict[str, Any]:
@@ -225,6 +238,86 @@ def _ask_about_nothing(it: Exhibit) -> None:
     it.dump["operations"].remove(_operation(it, "denied"))
 
 
+@breaks("a_decision_authorises_one_effect", "1 decisions were used for 0 attempts")
+def _use_it_for_nothing(it: Exhibit) -> None:
+    _operation(it, "paid").update(attempt=0, turn=0, intent_at=None, first_intent_at=None)
+
+
+@breaks("a_decision_authorises_one_effect", "is approved by nobody")
+def _approve_by_nobody(it: Exhibit) -> None:
+    _question(it, "answered")["decided_by"] = None
+
+
+@breaks("a_decision_authorises_one_effect", "is used by nobody")
+def _use_what_was_never_decided(it: Exhibit) -> None:
+    _question(it, "paid")["decided_at"] = None
+
+
+def _ask_again(it: Exhibit, *more: dict[str, Any]) -> None:
+    """Have people asked about the paid call again, after its first question."""
+    row = _question(it, "paid")
+    it.dump["approvals"] += [
+        {**row, "number": number, "id": f"{row['id'][:-1]}{number}", **changes}
+        for number, changes in enumerate(more, 2)
+    ]
+
+
+def _send_again(it: Exhibit) -> int:
+    """Have the paid call sent once more, some time later; answer when."""
+    operation = _operation(it, "paid")
+    at: int = operation["intent_at"] + SECOND
+    operation.update(attempt=2, turn=9, intent_at=at)
+    return at
+
+
+@breaks("a_decision_authorises_one_effect", "has 3 effects outside under 2 decisions")
+def _do_it_three_times_under_two(it: Exhibit) -> None:
+    _ask_again(it, {"used_at": _send_again(it)})
+    it.calls += [Call(key=it.calls[0].key, effect_id=effect) for effect in ("e2", "e3")]
+
+
+@spares("a_decision_authorises_one_effect")
+def _agree_to_each_of_two(it: Exhibit) -> None:
+    """The first was another call's words, and somebody has said no in between."""
+    at, first = _send_again(it), _question(it, "paid")
+    refusal = {"state": "rejected", "used_at": None, "spent": False, "decided_at": at - 2}
+    _ask_again(it, refusal, {"used_at": at})
+    first["fingerprint"] = "as it was"
+
+
+@spares("a_decision_authorises_one_effect")
+def _ask_only_the_second_time(it: Exhibit) -> None:
+    _question(it, "paid")["used_at"] = _send_again(it)
+    it.calls.append(Call(key=it.calls[0].key, effect_id="e2"))
+
+
+@spares("a_decision_authorises_one_effect")
+def _reject_after_it_was_sent(it: Exhibit) -> None:
+    at = _question(it, "denied")["decided_at"]
+    _operation(it, "denied").update(attempt=1, turn=1, intent_at=at, first_intent_at=at, state="running")
+
+
+@spares("a_decision_authorises_one_effect")
+def _ask_without_an_end(it: Exhibit) -> None:
+    for key in ("paid", "denied"):
+        _question(it, key)["expires_at"] = None
+
+
+@breaks("decisions_are_their_voters", "counts 1 votes, and 0 people agreed")
+def _count_a_refusal(it: Exhibit) -> None:
+    _question(it, "denied")["votes"] = 1
+
+
+@breaks("decisions_are_their_voters", "is approved by 1 of 2")
+def _approve_with_too_few(it: Exhibit) -> None:
+    _question(it, "voted")["state"] = "approved"
+
+
+@spares("decisions_are_their_voters")
+def _agree_with_oneself_where_one_may(it: Exhibit) -> None:
+    _question(it, "paid")["requester"] = _vote(it, "paid")["who"]
+
+
 @breaks("decisions_are_their_voters", "is used by 1 of 2")
 def _agree_with_too_few(it: Exhibit) -> None:
     _question(it, "paid")["quorum"] = 2
@@ -276,6 +369,11 @@ def _keep_a_decision_of_a_dead_task(it: Exhibit) -> None:
     _question(it, "answered")["subject"] = "call"
 
 
+@breaks("questions_end_with_their_tasks", "is pending in a task that has ended")
+def _leave_a_question_of_a_dead_task_open(it: Exhibit) -> None:
+    _question(it, "answered")["state"] = "pending"
+
+
 @breaks("questions_end_with_their_tasks", "2 questions about it are open")
 def _ask_twice(it: Exhibit) -> None:
     row = _question(it, "voted")
@@ -315,6 +413,18 @@ def _begin_after_the_cancel(it: Exhibit) -> None:
     begun["number"], mark["number"] = mark["number"], begun["number"]
 
 
+@spares("cancels_are_final")
+def _wait_for_a_signal_after_the_cancel(it: Exhibit) -> None:
+    _begin_after_the_cancel(it)
+    _operation(it, "sent")["kind"] = "signal"
+
+
+@spares("cancels_are_final")
+def _wait_for_a_child_after_the_cancel(it: Exhibit) -> None:
+    _begin_after_the_cancel(it)
+    _operation(it, "sent")["kind"] = "child"
+
+
 @breaks("cancels_are_final", "its intent comes after the cancel")
 def _commit_after_the_cancel(it: Exhibit) -> None:
     _operation(it, "sent")["intent_at"] += 2 * SECOND
@@ -343,6 +453,24 @@ def _mark_twice(it: Exhibit) -> None:
 @breaks("cancels_are_final", "does not say by whom")
 def _cancel_by_nobody(it: Exhibit) -> None:
     it.dump["audit"] = [row for row in it.dump["audit"] if row["subject"] != it.tasks["marked"]]
+
+
+@breaks("cancels_are_final", "does not say by whom")
+def _cancel_by_somebody_who_did_something_else(it: Exhibit) -> None:
+    for row in it.dump["audit"]:
+        row["what"] = "retry"
+
+
+@breaks("cancels_are_final", "its intent comes after the cancel")
+def _commit_in_a_cancelled_task(it: Exhibit) -> None:
+    at = _event(it, "over", "task.cancel_requested")["at"]
+    it.rows("operations", "over")[0]["intent_at"] = at + 1
+
+
+@spares("cancels_are_final")
+def _commit_at_the_very_moment(it: Exhibit) -> None:
+    at = _event(it, "over", "task.cancel_requested")["at"]
+    it.rows("operations", "over")[0]["intent_at"] = at
 
 
 # ── inboxes ──────────────────────────────────────────────────────────────────────────────────────
@@ -427,6 +555,25 @@ def _sleep_on(it: Exhibit) -> None:
     it.dump["timers"].remove(it.rows("timers", "listener")[0])
 
 
+@breaks("waits_are_recorded", "has no such wait on record")
+def _wait_for_what_has_come(it: Exhibit) -> None:
+    for row in it.rows("operations", "listener"):
+        row["state"] = "succeeded"
+
+
+@breaks("waits_are_recorded", "a wait of its has a time, and nothing wakes it then")
+def _sleep_on_for_a_child(it: Exhibit) -> None:
+    for row in it.rows("operations", "listener"):
+        row["kind"] = "child"
+    it.dump["timers"].remove(it.rows("timers", "listener")[0])
+
+
+@spares("waits_are_recorded")
+def _wait_for_two_things(it: Exhibit) -> None:
+    row = next(row for row in it.rows("operations", "listener") if row["state"] == "running")
+    it.dump["operations"].append({**row, "key": "kid", "kind": "child", "due_at": None})
+
+
 # ── families ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -485,6 +632,19 @@ def _leave_an_orphan(it: Exhibit) -> None:
     it.dump["posts"] = [row for row in it.dump["posts"] if row["kind"] != "cancel"]
 
 
+@breaks("families_hear_of_each_other", "goes on although its parent has ended")
+def _tell_an_orphan_something_else(it: Exhibit) -> None:
+    for row in it.dump["posts"]:
+        if row["kind"] == "cancel":
+            row["kind"] = "other"
+
+
+@spares("families_hear_of_each_other")
+def _tell_an_orphan(it: Exhibit) -> None:
+    it.dump["posts"] = [row for row in it.dump["posts"] if row["kind"] != "cancel"]
+    it.rows("tasks", "orphan")[0]["cancelling"] = True
+
+
 @breaks("families_hear_of_each_other", "has 5 children and counts 2")
 def _count_too_few(it: Exhibit) -> None:
     it.rows("tasks", "parent")[0]["children"] = 2
@@ -502,6 +662,12 @@ def _lose_the_record_of_a_child(it: Exhibit) -> None:
 
 async def test_a_whole_dump_has_no_violations(exhibit: Exhibit) -> None:
     assert exhibit.check() == []
+    turn_round(exhibit)
+    assert exhibit.check() == []
+
+
+async def test_no_checker_falls_over_a_table_that_is_lost(exhibit: Exhibit) -> None:
+    empty_each(exhibit)
 
 
 async def test_what_was_refused_may_be_sent_when_a_person_has_settled_it_since(exhibit: Exhibit) -> None:
@@ -523,6 +689,9 @@ async def test_a_child_that_is_tried_again_is_heard_of_once_a_round() -> None:
             assert check_all(await store.dump()) == []
             await scene.deliver_all()
             if ended == 2:
+                exhibit = Exhibit(dump=await store.dump(), tasks={}, accepted=[], calls=[])
+                turn_round(exhibit)
+                assert exhibit.check() == []
                 await scene.write(parent, scene.success())
             again = Retry(tenant=kid.tenant, task=kid.task, by="person:ann", reason="again")
             assert [one.kind for one in await store.retry([again], now=scene.now)] == ["retried"]
@@ -536,3 +705,4 @@ async def test_a_child_that_is_tried_again_is_heard_of_once_a_round() -> None:
 
 
 test_a_broken_dump_is_seen = shown(BROKEN)
+test_what_breaks_nothing_is_spared = unseen(SOUND)

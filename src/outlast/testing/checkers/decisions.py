@@ -54,7 +54,7 @@ def _one(row: Row) -> Iterator[str]:
     decided = row["state"] in ("approved", "rejected", "used")
     if decided and (row["decided_at"] is None or row["decided_by"] is None):
         yield f"{what} is {row['state']} by nobody"
-    if not decided and row["state"] == "pending" and row["decided_at"] is not None:
+    if row["state"] == "pending" and row["decided_at"] is not None:
         yield f"{what} is pending and was decided at {row['decided_at']}"
     for moment in ("decided_at", "used_at"):
         if None not in (row[moment], row["expires_at"]) and row[moment] >= row["expires_at"]:

@@ -170,6 +170,6 @@ def waits_are_recorded(seen: Evidence) -> Iterator[str]:
             yield f"{where(name)}: is {state_of(head)} and has no such wait on record"
         if head["reason"] == "approval" and not any(r["state"] == "pending" for r in approvals[name]):
             yield f"{where(name)}: waits for a decision, and nothing is asked"
-        timed = any(row["kind"] in WAITS and row["due_at"] is not None for row in running)
+        timed = any(row["due_at"] is not None for row in running)
         if timed and not any(row["kind"] == "wake" for row in timers[name]):
             yield f"{where(name)}: is {state_of(head)}, a wait of its has a time, and nothing wakes it then"
