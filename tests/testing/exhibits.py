@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 from tests.stores import MEMORY, new_store
 
+from outlast.store.reconciling import EVERY_TENANT, Pause, Postponement
 from outlast.testing.checkers import Call, check_all
-from outlast.testing.store_suite.scene import Scene
+from outlast.testing.store_suite.effects import lock, once
+from outlast.testing.store_suite.scene import HOUR, SECOND, Scene
 
 
 @dataclass
@@ -133,3 +136,66 @@ async def staged() -> AsyncIterator[Scene]:
 def seen_by(exhibit: Exhibit, checker: str) -> list[str]:
     """Answer what one checker says."""
     return [violation.text for violation in exhibit.check() if violation.promise == checker]
+
+
+@asynccontextmanager
+async def fates() -> AsyncIterator[Exhibit]:
+    """Make a dump with tasks of every fate, and an earlier one, and what the other side has logged."""
+    async with staged() as scene:
+        made: dict[str, Any] = {}
+        made["queued"] = await scene.submit(deadline_us=HOUR)
+        made["timer"] = await scene.submit(run_at=scene.now + HOUR)
+        made["running"] = await scene.running()
+        made["succeeded"] = await scene.running(announce=True)
+        made["failed"] = await scene.running()
+        made["waiting"] = await scene.running()
+        keys = {}
+        for fate in ("running", "succeeded", "failed", "waiting"):
+            await scene.write(made[fate], scene.step(events=(scene.event(),)))
+        keys["done"] = await scene.called(made["succeeded"], "succeeded")
+        keys["declined"] = await scene.called(made["running"], "failed")
+        keys["lost"] = await scene.called(made["waiting"], "unknown")
+        keys["open"] = await scene.called(made["failed"], business=lock("invoice-1"))
+        keys["sending"] = await scene.called(made["running"], business=lock("invoice-2"))
+        keys["once"] = await scene.called(made["running"], "succeeded", business=once("invoice-3"))
+        settled = await scene.called(made["running"], "unknown")
+        await scene.store.settle([scene.settlement(made["running"], settled)], now=scene.now)
+        keys["settled"] = settled
+        await scene.store.postpone(
+            [
+                Postponement(
+                    tenant=scene.tenant,
+                    task=made["waiting"].task,
+                    key=keys["lost"],
+                    turn=2,
+                    ask_in_us=None,
+                    unusable=True,
+                    why="asked in vain",
+                )
+            ],
+            now=scene.now,
+        )
+        for tenant in (scene.tenant, EVERY_TENANT):
+            switch = Pause(tenant=tenant, scope="tool:x", reason="too many", by="person:ann")
+            await scene.store.pause(switch, now=scene.now)
+        earlier = await scene.store.dump()
+        scene.pass_time(SECOND)
+        await scene.write(made["succeeded"], scene.success())
+        await scene.write(made["failed"], scene.failure())
+        await scene.write(made["waiting"], scene.suspension("reconciliation"))
+        tasks = {fate: one.task for fate, one in made.items()}
+        calls = [
+            Call(key=f"{tasks['succeeded']}:{keys['done']}", effect_id="e1", fingerprint="f1", method="POST"),
+            Call(key=f"{tasks['running']}:{keys['settled']}", effect_id="e2"),
+            Call(key=f"{tasks['running']}:{keys['declined']}"),
+            Call(key=f"{tasks['waiting']}:{keys['lost']}", effect_id="e3"),
+            Call(key=f"{tasks['running']}:{keys['once']}", effect_id="e4"),
+        ]
+        yield Exhibit(
+            dump=copy.deepcopy(await scene.store.dump()),
+            tasks=tasks,
+            accepted=[(scene.tenant, task) for task in tasks.values()],
+            calls=calls,
+            earlier=earlier,
+            keys=keys,
+        )

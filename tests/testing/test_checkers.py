@@ -8,80 +8,36 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.testing.exhibits import Broken, Exhibit, into, seen_by, shown, staged
+from tests.testing.exhibits import (
+    Broken,
+    Exhibit,
+    Sound,
+    beside,
+    empty_each,
+    fates,
+    into,
+    seen_by,
+    shown,
+    turn_round,
+    unseen,
+)
 from tests.testing.test_change_checkers import BROKEN as BROKEN_BY_CHANGE
 from tests.testing.test_people_checkers import BROKEN as BROKEN_BY_PEOPLE
 
-from outlast.store.reconciling import EVERY_TENANT, Pause, Postponement
+from outlast.store.reconciling import EVERY_TENANT
 from outlast.testing.checkers import CHECKERS, Call, calls_of
-from outlast.testing.store_suite.effects import lock, once
-from outlast.testing.store_suite.scene import HOUR, SECOND
 
 
 @pytest.fixture
 async def exhibit() -> AsyncIterator[Exhibit]:
-    async with staged() as scene:
-        made: dict[str, Any] = {}
-        made["queued"] = await scene.submit(deadline_us=HOUR)
-        made["timer"] = await scene.submit(run_at=scene.now + HOUR)
-        made["running"] = await scene.running()
-        made["succeeded"] = await scene.running(announce=True)
-        made["failed"] = await scene.running()
-        made["waiting"] = await scene.running()
-        keys = {}
-        for fate in ("running", "succeeded", "failed", "waiting"):
-            await scene.write(made[fate], scene.step(events=(scene.event(),)))
-        keys["done"] = await scene.called(made["succeeded"], "succeeded")
-        keys["declined"] = await scene.called(made["running"], "failed")
-        keys["lost"] = await scene.called(made["waiting"], "unknown")
-        keys["open"] = await scene.called(made["failed"], business=lock("invoice-1"))
-        keys["sending"] = await scene.called(made["running"], business=lock("invoice-2"))
-        keys["once"] = await scene.called(made["running"], "succeeded", business=once("invoice-3"))
-        settled = await scene.called(made["running"], "unknown")
-        await scene.store.settle([scene.settlement(made["running"], settled)], now=scene.now)
-        keys["settled"] = settled
-        await scene.store.postpone(
-            [
-                Postponement(
-                    tenant=scene.tenant,
-                    task=made["waiting"].task,
-                    key=keys["lost"],
-                    turn=2,
-                    ask_in_us=None,
-                    unusable=True,
-                    why="asked in vain",
-                )
-            ],
-            now=scene.now,
-        )
-        for tenant in (scene.tenant, EVERY_TENANT):
-            switch = Pause(tenant=tenant, scope="tool:x", reason="too many", by="person:ann")
-            await scene.store.pause(switch, now=scene.now)
-        earlier = await scene.store.dump()
-        scene.pass_time(SECOND)
-        await scene.write(made["succeeded"], scene.success())
-        await scene.write(made["failed"], scene.failure())
-        await scene.write(made["waiting"], scene.suspension("reconciliation"))
-        tasks = {fate: one.task for fate, one in made.items()}
-        calls = [
-            Call(key=f"{tasks['succeeded']}:{keys['done']}", effect_id="e1", fingerprint="f1", method="POST"),
-            Call(key=f"{tasks['running']}:{keys['settled']}", effect_id="e2"),
-            Call(key=f"{tasks['running']}:{keys['declined']}"),
-            Call(key=f"{tasks['waiting']}:{keys['lost']}", effect_id="e3"),
-            Call(key=f"{tasks['running']}:{keys['once']}", effect_id="e4"),
-        ]
-        yield Exhibit(
-            dump=copy.deepcopy(await scene.store.dump()),
-            tasks=tasks,
-            accepted=[(scene.tenant, task) for task in tasks.values()],
-            calls=calls,
-            earlier=earlier,
-            keys=keys,
-        )
+    async with fates() as whole:
+        yield whole
 
 
 BROKEN: Broken = []
 breaks = into(BROKEN)
+SOUND: Sound = []
+spares = beside(SOUND)
 
 
 @breaks("accepted_is_stored", "no such task")
@@ -100,6 +56,25 @@ def _lose_an_input(it: Exhibit) -> None:
 @breaks("accepted_is_stored", "first event is missing")
 def _rename_the_first_event(it: Exhibit) -> None:
     it.rows("events", "queued")[0]["kind"] = "progress"
+
+
+@breaks("accepted_is_stored", "first event is missing")
+def _number_the_first_event_otherwise(it: Exhibit) -> None:
+    it.rows("events", "queued")[0]["number"] = 2
+
+
+@breaks("announced_together", "message task.submitted is neither kept nor published")
+def _lose_the_first_message(it: Exhibit) -> None:
+    message = it.rows("outbox", "succeeded")[0]
+    assert message["topic"] == "task.submitted"
+    it.published = []
+    it.dump["outbox"].remove(message)
+
+
+@spares("announced_together")
+def _announce_a_live_task(it: Exhibit) -> None:
+    it.rows("inputs", "queued")[0]["announce"] = True
+    it.published = [("tenant-green", it.tasks["queued"], "task.submitted")]
 
 
 @breaks("announced_together", "not there")
@@ -176,6 +151,23 @@ def _end_twice(it: Exhibit) -> None:
 def _speak_after_the_end(it: Exhibit) -> None:
     last = max(it.rows("events", "failed"), key=lambda row: row["number"])
     it.dump["events"].append({**last, "number": last["number"] + 1, "kind": "progress"})
+
+
+@spares("final_states_stand")
+def _judge_what_is_done(it: Exhibit) -> None:
+    last = max(it.rows("events", "succeeded"), key=lambda row: row["number"])
+    for more, word in enumerate(("accepted", "rejected", "accepted"), 1):
+        it.dump["events"].append({**last, "number": last["number"] + more, "kind": f"task.{word}"})
+
+
+@spares("final_states_stand")
+def _end_each_round_in_its_own_way(it: Exhibit) -> None:
+    it.rows("events", "failed")[2]["kind"] = "task.cancelled"
+    it.rows("tasks", "failed")[0]["round"] = 2
+    [result] = it.rows("results", "failed")
+    it.dump["results"].append({**result, "state": "cancelled"})
+    result["round"] = 2
+    it.dump["results"].sort(key=lambda row: -int(row["round"]))
 
 
 @breaks("results_never_change", "a row of events changed")
@@ -612,6 +604,11 @@ def _quiet(it: Exhibit) -> None:
     it.quiet = True
 
 
+def _hold_back(it: Exhibit, scope: str, fate: str) -> None:
+    task = {"tenant": "tenant-green", "task": it.tasks[fate]}
+    it.dump["held_tasks"].append({"by_tenant": "tenant-green", "scope": scope, **task})
+
+
 def _scheduled(it: Exhibit, **says: Any) -> None:
     row = {"tenant": "tenant-green", "id": "nightly", "fired": 0, "last_task": None, **says}
     it.dump["schedules"].append(row)
@@ -620,6 +617,21 @@ def _scheduled(it: Exhibit, **says: Any) -> None:
 @breaks("schedules_account_for_their_tasks", "says that it fired 1, there are 0")
 def _forget_a_fired_task(it: Exhibit) -> None:
     _scheduled(it, fired=1)
+
+
+@breaks("schedules_account_for_their_tasks", "says that it fired 2, there are 1")
+def _forget_one_of_two_fired_tasks(it: Exhibit) -> None:
+    _fire(it, "nightly", fired=2)
+
+
+@spares("schedules_account_for_their_tasks")
+def _fire_for_a_name_with_a_colon(it: Exhibit) -> None:
+    _fire(it, "night:ly", fired=1, last_task=it.tasks["succeeded"])
+
+
+def _fire(it: Exhibit, schedule: str, **says: Any) -> None:
+    it.rows("inputs", "succeeded")[0]["key"] = f"schedule:{schedule}:2026-03-29T01:00:00Z"
+    _scheduled(it, id=schedule, **says)
 
 
 @breaks("schedules_account_for_their_tasks", "whose key is ''")
@@ -664,22 +676,47 @@ def _leave_a_post_in_a_quiet_system(it: Exhibit) -> None:
 @breaks("quiet_is_quiet", "is held back by nothing (tenant-green, tool:y)")
 def _hold_back_by_a_switch_that_is_gone(it: Exhibit) -> None:
     _quiet(it)
-    it.dump["held_tasks"].append(
-        {
-            "by_tenant": "tenant-green",
-            "scope": "tool:y",
-            "tenant": "tenant-green",
-            "task": it.tasks["waiting"],
-        }
-    )
+    _hold_back(it, "tool:y", "waiting")
 
 
 @breaks("quiet_is_quiet", "is held back by nothing (tenant-green, tool:x)")
 def _hold_back_what_is_over(it: Exhibit) -> None:
     _quiet(it)
-    it.dump["held_tasks"].append(
-        {"by_tenant": "tenant-green", "scope": "tool:x", "tenant": "tenant-green", "task": it.tasks["failed"]}
-    )
+    _hold_back(it, "tool:x", "failed")
+
+
+@breaks("quiet_is_quiet", "is held back by nothing (tenant-green, tool:x)")
+def _hold_back_by_a_switch_of_another_tenant(it: Exhibit) -> None:
+    _quiet(it)
+    _hold_back(it, "tool:x", "waiting")
+    it.dump["pauses"] = [row for row in it.dump["pauses"] if row["tenant"] == EVERY_TENANT]
+
+
+@spares("quiet_is_quiet")
+def _hold_back_what_waits(it: Exhibit) -> None:
+    _quiet(it)
+    _hold_back(it, "tool:x", "waiting")
+    it.earlier = None
+
+
+@breaks("quiet_is_quiet", "is queued in a quiet system")
+def _queue_in_a_quiet_system(it: Exhibit) -> None:
+    it.quiet = True
+
+
+@breaks("quiet_is_quiet", "queue holds 1 rows")
+def _leave_an_entry_in_a_quiet_system(it: Exhibit) -> None:
+    entry = it.rows("queue", "queued")[0]
+    _quiet(it)
+    it.dump["queue"].append(entry)
+
+
+@breaks("quiet_is_quiet", "outbox holds 1 rows to publish")
+def _keep_a_message_beside_another_tasks_parked_one(it: Exhibit) -> None:
+    message = it.rows("outbox", "succeeded")[0]
+    _quiet(it)
+    parked = {**message, "task": it.tasks["failed"], "parked": "too large"}
+    it.dump["outbox"] += [parked, {**message, "number": message["number"] + 1}]
 
 
 @breaks("quiet_is_quiet", "outbox holds 1 rows to publish")
@@ -714,6 +751,20 @@ async def test_a_whole_dump_has_no_violations(exhibit: Exhibit) -> None:
     assert exhibit.check() == []
 
 
+async def test_the_order_of_rows_says_nothing(exhibit: Exhibit) -> None:
+    turn_round(exhibit)
+    exhibit.published = []
+    assert exhibit.check() == []
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+async def test_no_checker_falls_over_a_table_that_is_lost(exhibit: Exhibit, quiet: bool) -> None:
+    exhibit.published, exhibit.quiet = [], quiet
+    _hold_back(exhibit, "tool:x", "waiting")
+    _say_it_happened(exhibit)
+    empty_each(exhibit)
+
+
 async def test_what_is_parked_and_what_it_holds_back_may_stay_in_a_quiet_system(exhibit: Exhibit) -> None:
     parked = {**exhibit.rows("outbox", "succeeded")[0], "parked": "too large"}
     _quiet(exhibit)
@@ -723,6 +774,7 @@ async def test_what_is_parked_and_what_it_holds_back_may_stay_in_a_quiet_system(
 
 
 test_a_broken_dump_is_seen = shown(BROKEN)
+test_what_breaks_nothing_is_spared = unseen(SOUND)
 
 
 @pytest.mark.parametrize("checker", CHECKERS)

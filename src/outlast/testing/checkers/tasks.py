@@ -97,7 +97,7 @@ def every_live_task_goes_on(seen: Evidence) -> Iterator[str]:
             if (lease["epoch"], lease["round"]) != (head["epoch"], head["round"]):
                 yield f"{where(name)}: has a lease of another epoch or round"
         # Any wait may have a time; one that nothing else ends has.
-        timed = state == "waiting" and reason in ("timer", "limit")
+        timed = reason in ("timer", "limit")
         if not (len(wakes) == 1 if timed else len(wakes) <= (state == "waiting")):
             yield f"{where(name)}: is {state_of(head)} and has {len(wakes)} timers that wake it"
         # Stale entries may stand elsewhere; a claim skips them.
