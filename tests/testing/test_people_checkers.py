@@ -397,6 +397,12 @@ def _restore_a_decision(it: Exhibit) -> None:
         row["spent"] = True
 
 
+@spares("results_never_change")
+def _leave_a_decision_spent(it: Exhibit) -> None:
+    _question(it, "denied")["spent"] = True
+    it.earlier = copy.deepcopy(it.dump)
+
+
 @breaks("results_never_change", "a row of votes changed")
 def _rewrite_a_vote(it: Exhibit) -> None:
     _vote(it, "voted")["reason"] = "another"
