@@ -762,6 +762,7 @@ async def test_no_checker_falls_over_a_table_that_is_lost(exhibit: Exhibit, quie
     exhibit.published, exhibit.quiet = [], quiet
     _hold_back(exhibit, "tool:x", "waiting")
     _say_it_happened(exhibit)
+    exhibit.rows("unsettled", "waiting")[0].update(resend=True, ask_at=None)
     empty_each(exhibit)
 
 

@@ -111,7 +111,7 @@ def unknowns_are_queued(seen: Evidence) -> Iterator[str]:
 
 def words_are_heard(seen: Evidence) -> Iterator[str]:
     """What evidence says to have happened has not failed and is not to be sent again, unless a person has
-    settled it since."""
+    settled it since: what a person has said last stands."""
     overruled: dict[tuple[str, str, str], int] = defaultdict(int)
     for row in seen.rows("evidence"):
         if row["source"] == "person":
@@ -127,7 +127,7 @@ def words_are_heard(seen: Evidence) -> Iterator[str]:
             # What a gateway saw is of one request; a call may make several, and fail.
             and row["source"] != "gateway"
             and 1 <= row["attempt"] <= operation["attempt"]
-            and row["number"] > overruled[operation_of(row)]
+            and row["number"] >= overruled[operation_of(row)]
         ):
             yield f"{where(row)}: is {operation['state']}, and attempt {row['attempt']} says that it happened"
 
