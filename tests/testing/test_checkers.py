@@ -25,7 +25,8 @@ from tests.testing.test_change_checkers import BROKEN as BROKEN_BY_CHANGE
 from tests.testing.test_people_checkers import BROKEN as BROKEN_BY_PEOPLE
 
 from outlast.store.reconciling import EVERY_TENANT
-from outlast.testing.checkers import CHECKERS, Call, calls_of
+from outlast.store.records import TaskRef
+from outlast.testing.checkers import CHECKERS, Call, calls_of, check_all
 
 
 @pytest.fixture
@@ -795,6 +796,14 @@ def test_only_the_tools_that_the_log_judges_are_judged(exhibit: Exhibit) -> None
     assert exhibit.check() != []
     exhibit.tools = ["another"]
     assert exhibit.check() == []
+
+
+def test_what_was_accepted_may_be_told_by_whatever_has_a_tenant_and_a_task(exhibit: Exhibit) -> None:
+    told = [TaskRef(tenant=tenant, task=task) for tenant, task in exhibit.accepted]
+    assert check_all(exhibit.dump, accepted=told) == []
+    lost = TaskRef(tenant="tenant-green", task="task_lost")
+    [found] = check_all(exhibit.dump, accepted=[*told, lost])
+    assert found.text == "tenant tenant-green, task task_lost: accepted, and there is no such task"
 
 
 def test_reads_the_recorders_log() -> None:
