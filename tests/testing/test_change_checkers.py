@@ -239,17 +239,60 @@ def _decide_again_in_a_later_round(it: Exhibit) -> None:
     it.dump["operations"].append(again)
 
 
+@breaks("undos_are_decided_first", "its end says complete, and leaves 1")
+def _call_it_complete_and_decide_again(it: Exhibit) -> None:
+    _decide_again_in_a_later_round(it)
+    _end(it, left=["a"])
+
+
 @spares("undos_are_decided_first")
 def _undo_anew_in_a_later_round(it: Exhibit) -> None:
     it.dump["tasks"][0].update(state="running", round=2)
     _row(it, "b/undo")["state"] = "running"
 
 
-@spares("undos_are_decided_first")
-def _have_the_decision_of_the_task_that_was_forked(it: Exhibit) -> None:
+@breaks("undos_are_decided_first", "before it was decided to undo")
+def _undo_by_the_decision_of_the_task_that_was_forked(it: Exhibit) -> None:
     decision = _row(it, "undo!")
     decision["result"] = json.dumps({**json.loads(decision["result"]), "task": "task_origin"})
-    _row(it, "b/undo")["state"] = "unknown"
+
+
+def _send_after(it: Exhibit, later: int) -> dict[str, Any]:
+    """Have a call sent later than it was decided to undo."""
+    row = _row(it, "a")
+    row["intent_at"] = _row(it, "undo!")["created_at"] + later
+    return row
+
+
+@breaks("undos_are_decided_first", "a: began after it was decided to undo")
+def _go_on_after_the_decision(it: Exhibit) -> None:
+    _send_after(it, 1)
+
+
+@breaks("undos_are_decided_first", "a: began after it was decided to undo")
+def _think_on_after_the_decision(it: Exhibit) -> None:
+    _send_after(it, 1)["kind"] = "model"
+
+
+@spares("undos_are_decided_first")
+def _send_at_the_moment_of_the_decision(it: Exhibit) -> None:
+    _send_after(it, 0)
+
+
+@spares("undos_are_decided_first")
+def _go_on_in_the_next_round(it: Exhibit) -> None:
+    _send_after(it, 1)
+    it.dump["tasks"][0].update(state="running", round=2)
+
+
+@spares("undos_are_decided_first")
+def _be_told_of_the_end_of_another_round(it: Exhibit) -> None:
+    """Of one in which it was not decided to undo."""
+    it.dump["results"].append({**it.dump["results"][0], "round": 2})
+    it.dump["tasks"][0]["round"] = 2
+    it.dump["results"][1]["error"] = json.dumps(
+        {"compensation": {"state": "complete", "undone": [], "left": ["a"]}}
+    )
 
 
 @spares("undos_are_decided_first")
@@ -264,7 +307,7 @@ def _end_without_an_error(it: Exhibit) -> None:
 
 @spares("undos_are_decided_first")
 def _decide_without_saying_what(it: Exhibit) -> None:
-    _row(it, "undo!")["result"] = None
+    it.dump["operations"].append({**_row(it, "undo!"), "key": "undo!2", "result": None})
 
 
 @breaks("undos_are_decided_first", "b: its end says that it was undone, and its undo is not in the ledger")

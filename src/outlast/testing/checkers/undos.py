@@ -74,30 +74,37 @@ def undos_are_decided_first(seen: Evidence) -> Iterator[str]:
 
     The end of a task that undid says how far it came.
     """
-    ledger = seen.by_task("operations")
-    for name, undos in _undos(seen).items():
-        decided = [
-            row
-            for row in ledger[name]
-            if (row["kind"], row["name"], row["state"]) == ("value", DECISION, "succeeded")
-        ]
-        at = min((row["created_at"] for row in decided), default=None)
-        for row in undos.values():
+    undos, results = _undos(seen), seen.by_task("results")
+    for name, rows in seen.by_task("operations").items():
+        head = seen.heads.get(name)
+        decided = _decided(name, rows)
+        at = min((row["created_at"] for row, _ in decided), default=None)
+        for row in undos[name].values():
             if at is None or row["created_at"] < at:
                 yield f"{where(row)}: was put on record before it was decided to undo"
-    results = {(row["tenant"], row["task"], row["round"]): row for row in seen.rows("results")}
-    for name, rows in ledger.items():
-        head = seen.heads.get(name)
+        for decision, round_ in decided:
+            if head is None or round_ != head["round"]:
+                continue
+            for row in rows:
+                begun = row["kind"] in ("tool", "model") and row["intent_at"] is not None
+                if begun and row["intent_at"] > decision["created_at"]:
+                    yield f"{where(row)}: began after it was decided to undo"
         if head is None or head["state"] not in TASK.final:
             continue
-        for row in rows:
-            if (row["kind"], row["name"]) != ("value", DECISION) or row["result"] is None:
-                continue
+        for end in results[name]:
+            if end["error"] is not None and any(round_ == end["round"] for _, round_ in decided):
+                yield from _told(name, json.loads(end["error"]), {row["key"]: row for row in rows})
+
+
+def _decided(name: Name, rows: list[Row]) -> list[tuple[Row, int]]:
+    """Answer a task's own decisions to undo, and the rounds that they are of. A fork has others' too."""
+    found = []
+    for row in rows:
+        if (row["kind"], row["name"]) == ("value", DECISION) and row["result"] is not None:
             said = json.loads(row["result"])
-            end = results.get((*name, said["round"]))
-            if said["task"] != name[1] or end is None or end["error"] is None:
-                continue
-            yield from _told(name, json.loads(end["error"]), {one["key"]: one for one in rows})
+            if said["task"] == name[1]:
+                found.append((row, said["round"]))
+    return found
 
 
 def _told(name: Name, error: Row, ledger: dict[str, Row]) -> Iterator[str]:
