@@ -304,6 +304,28 @@ def _ask_without_an_end(it: Exhibit) -> None:
         _question(it, key)["expires_at"] = None
 
 
+def _send_undecided(it: Exhibit, key: str, later: int) -> None:
+    """Have a call sent that people are asked about. later: than they were asked."""
+    at = _question(it, key)["created_at"] + later
+    _operation(it, key).update(attempt=1, turn=1, intent_at=at, first_intent_at=at, state="running")
+
+
+@breaks("a_decision_authorises_one_effect", "was sent while question 1 was open")
+def _send_what_is_pending(it: Exhibit) -> None:
+    _send_undecided(it, "voted", 1)
+
+
+@breaks("a_decision_authorises_one_effect", "was sent while question 1 was open")
+def _send_what_is_agreed_to_without_using_it(it: Exhibit) -> None:
+    _question(it, "voted")["state"] = "approved"
+    _send_undecided(it, "voted", 1)
+
+
+@spares("a_decision_authorises_one_effect")
+def _ask_about_what_was_sent(it: Exhibit) -> None:
+    _send_undecided(it, "voted", 0)
+
+
 @breaks("decisions_are_their_voters", "counts 1 votes, and 0 people agreed")
 def _count_a_refusal(it: Exhibit) -> None:
     _question(it, "denied")["votes"] = 1
@@ -560,6 +582,28 @@ def _wait_for_no_decision(it: Exhibit) -> None:
 @breaks("waits_are_recorded", "a wait of its has a time, and nothing wakes it then")
 def _sleep_on(it: Exhibit) -> None:
     it.dump["timers"].remove(it.rows("timers", "listener")[0])
+
+
+@breaks("waits_are_recorded", "a wait of its has a time, and nothing wakes it then")
+def _wake_too_late(it: Exhibit) -> None:
+    it.rows("timers", "listener")[0]["due_at"] += 1
+
+
+@breaks("waits_are_recorded", "a wait of its has a time, and nothing wakes it then")
+def _end_it_then(it: Exhibit) -> None:
+    it.rows("timers", "listener")[0]["kind"] = "deadline"
+
+
+@breaks("waits_are_recorded", "a wait of its has a time, and nothing wakes it then")
+def _wake_for_the_later_of_two_waits(it: Exhibit) -> None:
+    row = next(row for row in it.rows("operations", "listener") if row["due_at"] is not None)
+    it.dump["operations"].append({**row, "key": "sooner", "due_at": row["due_at"] - 1})
+
+
+@spares("waits_are_recorded")
+def _look_again_when_one_said(it: Exhibit) -> None:
+    it.rows("tasks", "listener")[0]["reason"] = "operator"
+    it.rows("timers", "listener")[0]["due_at"] += HOUR
 
 
 @breaks("waits_are_recorded", "has no such wait on record")

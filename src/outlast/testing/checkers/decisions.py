@@ -13,7 +13,8 @@ OPEN = ("pending", "approved")
 
 
 def a_decision_authorises_one_effect(seen: Evidence) -> Iterator[str]:
-    """A decision authorises at most one effect, of its own fingerprint, in its own time."""
+    """A decision authorises at most one effect, of its own fingerprint, in its own time; and nothing is sent
+    while people are still asked, or under what they said and nobody has used."""
     ledger = {operation_of(row): row for row in seen.rows("operations")}
     for name, asked in _by_operation(seen).items():
         operation = ledger.get(name)
@@ -41,6 +42,9 @@ def a_decision_authorises_one_effect(seen: Evidence) -> Iterator[str]:
             over = refused and row["number"] > last and operation["intent_at"] is not None
             if over and operation["intent_at"] > row["decided_at"]:
                 yield f"{where(name)}: was sent after question {row['number']} was rejected"
+            asks = row["state"] in OPEN and operation["intent_at"] is not None
+            if asks and operation["intent_at"] > row["created_at"]:
+                yield f"{where(name)}: was sent while question {row['number']} was open"
         yield from _outside(seen, name, operation, used)
 
 

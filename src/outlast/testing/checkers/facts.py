@@ -159,7 +159,7 @@ def ends_are_told_as_they_are(seen: Evidence) -> Iterator[str]:
 
 def waits_are_recorded(seen: Evidence) -> Iterator[str]:
     """Whoever waits for a signal, a child or a decision has that on record, and what has a time has a
-    timer."""
+    timer, which is not later."""
     operations, approvals = seen.by_task("operations"), seen.by_task("approvals")
     timers = seen.by_task("timers")
     for name, head in seen.heads.items():
@@ -170,6 +170,8 @@ def waits_are_recorded(seen: Evidence) -> Iterator[str]:
             yield f"{where(name)}: is {state_of(head)} and has no such wait on record"
         if head["reason"] == "approval" and not any(r["state"] == "pending" for r in approvals[name]):
             yield f"{where(name)}: waits for a decision, and nothing is asked"
-        timed = any(row["due_at"] is not None for row in running)
-        if timed and not any(row["kind"] == "wake" for row in timers[name]):
+        due = [row["due_at"] for row in running if row["due_at"] is not None]
+        wakes = [row["due_at"] for row in timers[name] if row["kind"] == "wake"]
+        # Whoever waits for something else looks again when they said they would, whatever waits beside it.
+        if due and not any(head["reason"] not in WAITS or wake <= min(due) for wake in wakes):
             yield f"{where(name)}: is {state_of(head)}, a wait of its has a time, and nothing wakes it then"
