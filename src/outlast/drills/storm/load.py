@@ -188,9 +188,9 @@ class Load:
         tracked = self._chance.choice(self.tracked)
         if tracked.ended in ("failed", "cancelled"):
             place = self.history.invoke("operator", ("life", tracked.key), "retry", tracked.task)
-            path, body = f"/tasks/{tracked.task}/retry", {"reason": "once more"}
+            path, reason = f"/tasks/{tracked.task}/retry", {"reason": "once more"}
             with self._on_its_way():
-                reply = await self._client.ask("POST", path, body)
+                reply = await self._client.ask("POST", path, reason)
                 # What has been undone cannot be tried again; nor what lives by now.
                 if self._is_fine("a retry", reply, 202, refused=(409,)):
                     self.history.answered(place, reply.body["round"])
