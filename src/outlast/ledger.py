@@ -206,7 +206,8 @@ class Operations:
         if not rows:
             raise OperationNotFound(f"no operation {operation} in tenant {tenant}")
         row = rows[0]
-        state = await store.read_open(tenant, task, key)
+        tool = self._app.registry.tools.get(row.name)
+        state = await store.read_open(tenant, task, key, provider=None if tool is None else tool.provider)
         if state is None:
             return PlanView(
                 operation=operation,

@@ -131,9 +131,11 @@ class Views:
         rows = await self._view("read_passage", tenant, task, key, now, PASSED_BOUND)
         return passage_of(rows[0]) if rows else None
 
-    async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:
+    async def read_open(
+        self, tenant: str, task: str, key: str, *, provider: str | None = None, now: int | None = None
+    ) -> OpenState | None:
         """Read an operation's place in the reconciliation queue, None when it is not in it."""
-        rows = await self._view("read_open", tenant, task, key)
+        rows = await self._view("read_open", tenant, task, key, provider, now)
         return OpenState(**dict(rows[0])) if rows else None
 
     async def read_settled_counts(self, tenant: str) -> list[SettledCounts]:

@@ -183,9 +183,12 @@ select now, task_state, task_epoch, cancelling, lease_epoch, lease_until, kind, 
        idempotency_key, attempts, data
   from outlast.passage($1, $2, $3, $4, $5);
 
--- Read an operation's place in the reconciliation queue.
+-- Read an operation's place in the reconciliation queue, and until when a provider wants to be left alone.
 -- name: read_open
-select u.since, u.asked, u.unusable, u.ask_at, u.sender_gone, u.why, u.resend
+select u.since, u.asked, u.unusable, u.ask_at, u.sender_gone, u.why, u.resend,
+       (select w.until_at
+          from outlast.provider_waits w
+         where w.tenant = $1 and w.provider = $4 and w.until_at > coalesce($5, outlast.clock_us())) as held_until
   from outlast.unsettled u
  where u.tenant = $1 and u.task = $2 and u.key = $3;
 
