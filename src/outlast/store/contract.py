@@ -425,7 +425,10 @@ class Store(Protocol):
         ...
 
     async def list_operations(self, query: OperationFilter) -> list[OperationRow]:
-        """Read the ledger of a task by position, or the tenant's reconciliation queue by operation id."""
+        """Read the ledger of a task by position, or the tenant's reconciliation queue by operation id.
+
+        Without ``values`` a row costs what its names and its error do, however large they are.
+        """
         ...
 
     async def read_evidence(self, tenant: str, task: str, key: str) -> list[EvidenceRow]:

@@ -106,16 +106,17 @@ class Views:
     async def list_operations(self, query: OperationFilter) -> list[OperationRow]:
         """Read the ledger of a task by position, or the tenant's reconciliation queue by operation id."""
         if query.task is not None:
+            after = None if query.after is None else query.after.removeprefix(f"{query.task}:")
             rows = await self._view(
                 "list_task_operations",
-                query.tenant, query.task, query.key, query.state, query.after, query.limit,
+                query.tenant, query.task, query.key, query.state, after, query.limit, query.values,
             )  # fmt: skip
         else:
             if query.state != "unknown":
                 raise ValueError("without a task only unknown operations are listed")
             task, key = ids.split_operation_id(query.after) if query.after else (None, None)
             rows = await self._view(
-                "list_unknown_operations", query.tenant, query.key, task, key, query.limit
+                "list_unknown_operations", query.tenant, query.key, task, key, query.limit, query.values
             )
         return [operation_of(row) for row in rows]
 
