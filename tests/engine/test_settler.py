@@ -368,6 +368,25 @@ async def test_the_other_side_may_ask_for_a_pause_before_the_next_question(
     assert second.arrived_at - (first.ended_at or 0) >= 2.0
 
 
+@pytest.mark.parametrize("nonsense", ["0", "9" * 15, "9" * 300])
+async def test_a_wait_that_makes_no_sense_is_a_question_without_evidence(
+    house: House, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, nonsense: str
+) -> None:
+    """It neither goes on for ever, asked again at once, nor waits for longer than a database can say."""
+    monkeypatch.setattr(settle, "ASK_AGAIN_S", (0, 0))
+    files = register(house, recorder, visible_within=0)
+    await recorder.plan(Rule.act_then_reset())
+    await recorder.plan(Rule.refuse(429, retry_after=nonsense).on(method="GET", times=9))
+    postponed = put_back(house)
+    handle = await house.submit(files)
+    house.start()
+    left = await left_to_a_person(postponed)
+    assert [(one.unusable, one.wait) for one in left] == [(True, None)] * 3
+    assert len(await calls(recorder, "GET")) == 3
+    assert (await house.store.dump())["provider_waits"] == []
+    assert (await house.waits(handle, "reconciliation")).state == "waiting"
+
+
 async def log_until(recorder: Recorder, count: int, method: str) -> list[Call]:
     """Wait until so many requests were answered, and answer them."""
     async with asyncio.timeout(PATIENCE_S):

@@ -19,6 +19,7 @@ from typing import Any, Final
 from outlast import clock
 from outlast.core import canonical, values
 from outlast.core.record import record
+from outlast.core.retry import sensible_wait
 from outlast.core.settle import Answer, Asked, Open, Plan, plan
 from outlast.engine.registry import ToolSpec
 from outlast.errors import InvalidRequest, NotSent
@@ -110,9 +111,9 @@ async def _ask(tool: ToolSpec, query: ToolCall, arguments: dict[str, Any]) -> Fi
     except InvalidRequest as error:
         return Finding(answer="no_evidence", detail=f"the answer is of no use: {error}"[:MAX_DETAIL])
     except NotSent as error:
-        return Finding(
-            answer="no_evidence", detail="the other side could not be asked", wait_s=error.retry_after
-        )
+        # To be told to wait for no time is to be told nothing.
+        wait_s = sensible_wait(error.retry_after) or None
+        return Finding(answer="no_evidence", detail="the other side could not be asked", wait_s=wait_s)
     # ``find`` is the user's code; whatever it raises is no evidence.
     except Exception as error:
         return Finding(answer="no_evidence", detail=type(error).__name__)
@@ -153,7 +154,7 @@ def was_held(decided: Plan, found: Finding | None) -> bool:
 def shared_wait(tool: ToolSpec, found: Finding | None) -> tuple[str, int] | None:
     """Answer the wait, in microseconds, that a question was answered with, and of which provider: for
     everybody."""
-    if found is None or not found.asked or not found.wait_s:
+    if found is None or not found.asked or found.wait_s is None:
         return None
     return tool.provider, int(found.wait_s * 1_000_000)
 
