@@ -226,6 +226,7 @@ def list_operations(tx: Transaction, query: OperationFilter) -> list[OperationRo
                 "state": query.state,
                 "after": after,
                 "limit": query.limit,
+                "values": query.values,
             },
         )
     elif query.state in (None, "unknown"):
@@ -238,6 +239,7 @@ def list_operations(tx: Transaction, query: OperationFilter) -> list[OperationRo
                 "task_after": task_after,
                 "key_after": key_after,
                 "limit": query.limit,
+                "values": query.values,
             },
         )
     else:

@@ -482,8 +482,12 @@ class NodeStore:
     ) -> Passage | None:
         return await self._carry("read_passage", lambda store: store.read_passage(tenant, task, key, now=now))
 
-    async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:
-        return await self._carry("read_open", lambda store: store.read_open(tenant, task, key))
+    async def read_open(
+        self, tenant: str, task: str, key: str, *, provider: str | None = None, now: int | None = None
+    ) -> OpenState | None:
+        return await self._carry(
+            "read_open", lambda store: store.read_open(tenant, task, key, provider=provider, now=now)
+        )
 
     async def list_pauses(self, tenant: str) -> list[Pause]:
         return await self._carry("list_pauses", lambda store: store.list_pauses(tenant))
