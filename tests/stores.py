@@ -15,10 +15,8 @@ from typing import Any
 import apsw
 import asyncpg
 import pytest
-from tests import warm
 
 from outlast.store.contract import Store
-from outlast.testing.servers import EmbeddedPostgres
 from outlast.testing.store_suite.scene import Backdoor, Reopen
 
 __all__ = [
@@ -28,7 +26,6 @@ __all__ = [
     "emptied_postgres_url",
     "new_store",
     "reopen",
-    "shared_postgres_url",
     "store",
     "store_kind",
 ]
@@ -131,15 +128,6 @@ async def _file(path: str) -> AsyncIterator[apsw.Connection]:
 def store_kind(request: pytest.FixtureRequest) -> str:
     """Which store this test runs on."""
     return str(request.param)
-
-
-@pytest.fixture(scope="session")
-def shared_postgres_url(postgres_server: EmbeddedPostgres, postgres_template: str) -> str:
-    """A migrated database that tests use one after the other, emptied in between: faster than new ones."""
-    # Several folders bind these fixtures; each binding has a database of its own.
-    url = postgres_server.create_database(template=postgres_template)
-    warm.shared.add(url)
-    return url
 
 
 @pytest.fixture
