@@ -50,10 +50,16 @@ def postgres_server() -> Iterator[EmbeddedPostgres]:
 def postgres_template(postgres_server: EmbeddedPostgres) -> str:
     """The name of a database with the newest schema and no rows; nobody may connect to it."""
     url = postgres_server.create_database("outlast_template")
-    # In a thread: a session's fixture must not disturb the loop that pytest-asyncio keeps for this one.
-    with ThreadPoolExecutor(1) as thread:
-        thread.submit(asyncio.run, _migrate(url)).result()
+    _migrated(url)
     return "outlast_template"
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A closed file with the newest schema and no rows; to copy it costs a tenth of making another."""
+    path = tmp_path_factory.mktemp("template") / "outlast.sqlite"
+    _migrated(f"sqlite:///{path}")
+    return path
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -121,6 +127,12 @@ def _database(server: EmbeddedPostgres, template: str | None) -> Iterator[str]:
     server.drop_database(
         url.rpartition("/")[2]
     )  # a few megabytes each: they do not wait for the end of the run
+
+
+def _migrated(url: str) -> None:
+    # In a thread: a session's fixture must not disturb the loop that pytest-asyncio keeps for this one.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, _migrate(url)).result()
 
 
 async def _migrate(url: str) -> None:

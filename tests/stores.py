@@ -8,8 +8,10 @@ that a fault in one of them does not take the other's tests with it.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import apsw
@@ -22,6 +24,7 @@ from outlast.testing.store_suite.scene import Backdoor, Reopen
 __all__ = [
     "STORES",
     "backdoor",
+    "copied_sqlite_url",
     "database_url",
     "emptied_postgres_url",
     "new_store",
@@ -170,11 +173,18 @@ async def _rows_anywhere(connection: Any) -> str:
 
 
 @pytest.fixture
+def copied_sqlite_url(sqlite_url: str, sqlite_template: Path) -> str:
+    """The URL of an SQLite database of this test's own, migrated and without rows."""
+    shutil.copyfile(sqlite_template, sqlite_url.removeprefix("sqlite:///"))
+    return sqlite_url
+
+
+@pytest.fixture
 def database_url(store_kind: str, request: pytest.FixtureRequest) -> str:
     """The URL of a database of this test's own; nothing need be in it yet."""
     if store_kind == "sqlite-memory":
         return MEMORY
-    fixture = {"sqlite-file": "sqlite_url", "postgres": "emptied_postgres_url"}[store_kind]
+    fixture = {"sqlite-file": "copied_sqlite_url", "postgres": "emptied_postgres_url"}[store_kind]
     return str(request.getfixturevalue(fixture))
 
 
