@@ -23,12 +23,17 @@ import hypothesis
 import pytest
 from tests import warm
 
-from outlast.testing.servers import EmbeddedPostgres
+from outlast.testing.servers import MEMORY, EmbeddedPostgres, has_room
 
 # Hundreds of processes start in a run: each of them would compile all of Outlast anew, and each of the
 # suite's own processes all tests.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# Whoever writes an SQLite file waits for the disk, and no test ends a machine, only processes: where there is
+# room, the tests' files are in memory.
+if has_room(MEMORY):
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 # Examples are not timed one by one: on a shared machine that finds the neighbours, not our faults.
 hypothesis.settings.register_profile("outlast", deadline=None)
