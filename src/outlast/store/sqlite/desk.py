@@ -7,8 +7,7 @@ Both are plain and synchronous, and used by one thread at a time; ``executor`` d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -21,8 +20,7 @@ Verb = Callable[[Transaction], Any]
 """What is done inside a transaction; it awaits nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A verb to carry out.
 
     peek: what may answer it without a writing transaction, or None to say that one is needed.
@@ -32,16 +30,14 @@ class Call:
     peek: Verb | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What came of one verb: its answer, or the error that it raised."""
 
     answer: Any = None
     error: Exception | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
+class Carried(NamedTuple):
     """What came of a group, verb by verb, and what is to be hinted since it is committed."""
 
     outcomes: list[Outcome]
@@ -157,6 +153,11 @@ class Writer(Desk):
         A verb that raises undoes itself alone. When the transaction as a whole fails (the disk is full, the
         lock is not to be had), every verb in it has failed.
         """
+        if len(calls) == 1 and (peek := calls[0].peek) is not None:
+            carried = self.look([peek])
+            (seen,) = carried.outcomes
+            found = seen.answer is not None or seen.error is not None
+            return carried if found else self._write([calls[0].verb])
         peeks = [(index, call.peek) for index, call in enumerate(calls) if call.peek is not None]
         if not peeks:
             return self._write([call.verb for call in calls])
