@@ -17,7 +17,7 @@ between the two is for tests on PostgreSQL.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context
 from dataclasses import replace
 from random import Random
@@ -115,7 +115,7 @@ from outlast.store.scheduling import (
     ScheduleSet,
     SetSchedule,
 )
-from outlast.testing.simulation.loop import SimulationLoop, resolve
+from outlast.testing.simulation.loop import SimulationLoop, give_way, resolve
 from outlast.testing.simulation.weather import Weather
 
 T = TypeVar("T")
@@ -570,9 +570,10 @@ async def _dawdle(site: Site) -> None:
     await asyncio.sleep(delay)
 
 
-async def _hop(site: Site) -> None:
+def _hop(site: Site) -> Awaitable[None]:
     """One way between two processes: an await at least, some milliseconds at times."""
-    await asyncio.sleep(site.weather.hop())
+    seconds = site.weather.hop()
+    return asyncio.sleep(seconds) if seconds else give_way()
 
 
 def carry_out(work: Coroutine[Any, Any, T]) -> T:
