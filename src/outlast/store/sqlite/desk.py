@@ -63,7 +63,11 @@ class Desk:
         """Answer the open connection. Raises StoreUnavailable."""
         if self._connection is None:
             self._connection = self._connect(self.path)
+            self._opened(self._connection)
         return self._connection
+
+    def _opened(self, connection: apsw.Connection) -> None:
+        """Do what has to be done with a fresh connection."""
 
     def close(self) -> None:
         """Close the connection; idempotent."""
@@ -134,13 +138,9 @@ class Writer(Desk):
         self._seen: tuple[apsw.Connection, int] | None = None
         self._log: Log | None = None
 
-    def connection(self) -> apsw.Connection:
-        """Answer the open connection. Raises StoreUnavailable."""
-        fresh = self._connection is None
-        connection = super().connection()
-        if fresh and self.path != connections.MEMORY:
+    def _opened(self, connection: apsw.Connection) -> None:
+        if self.path != connections.MEMORY:
             self._log = Log(connection)
-        return connection
 
     def tend(self) -> float | None:
         """Keep the write-ahead log small; answer after how many seconds to ask again, None for after a

@@ -153,18 +153,21 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         self._numbers = 0
         self._tasks: list[_Task[Any]] = []
         self._running = self._stopping = self._closed = False
-        self.steps = 0
-        """Handles run so far."""
         self.counted = 0
         """Handles run so far by nodes that count."""
         self.alarm = -1
         """At which number of counted handles ``on_alarm`` is called, with the node that ran the last one."""
         self.on_alarm: Callable[[Node], None] = lambda _: None
         self.trace = bytearray()
-        """Whose handle ran, step by step: the nodes' numbers."""
+        """Whose handle ran, step by step: the nodes' numbers, a byte each."""
         self.accidents: list[str] = []
         """What callbacks raised and tasks never told anybody."""
         self.root = self.add_node("world")
+
+    @property
+    def steps(self) -> int:
+        """Handles run so far."""
+        return len(self.trace)
 
     # -- nodes ----------------------------------------------------------------------------------------------
 
@@ -218,7 +221,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         return main.result()
 
     def _run(self, last_step: int, last_second: float) -> None:
-        runnable, draw, trace = self._runnable, self._draw, self.trace
+        runnable, draw, trace, any_order = self._runnable, self._draw, self.trace, self._any
         while not self._stopping:
             if not runnable:
                 self._jump(last_second)
@@ -227,7 +230,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             place = int(draw() * choices) if choices > 1 else 0
             node = runnable[place]
             ready = node.ready
-            if self._any and len(ready) > 1:
+            if any_order and len(ready) > 1:
                 chosen = int(draw() * len(ready))
                 ready[chosen], ready[-1] = ready[-1], ready[chosen]
                 handle = ready.pop()
@@ -238,7 +241,6 @@ class SimulationLoop(asyncio.AbstractEventLoop):
                 runnable.pop()
             if handle._cancelled:
                 continue
-            self.steps += 1
             trace.append(node.index & 0xFF)
             try:
                 handle._context.run(handle._callback, *handle._args)  # type: ignore[arg-type]
@@ -250,8 +252,8 @@ class SimulationLoop(asyncio.AbstractEventLoop):
                 self.counted += 1
                 if self.counted == self.alarm:
                     self.on_alarm(node)
-            if self.steps >= last_step:
-                raise Stuck(f"no end after {self.steps} handles, at second {self._now:.3f}")
+            if len(trace) >= last_step:
+                raise Stuck(f"no end after {len(trace)} handles, at second {self._now:.3f}")
 
     def _jump(self, last_second: float) -> None:
         """Move time to the next timer and make ready all that are due then."""

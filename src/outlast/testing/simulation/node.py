@@ -20,6 +20,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context
 from dataclasses import replace
+from functools import cached_property
 from random import Random
 from typing import Any, Protocol, TypeVar
 
@@ -131,14 +132,21 @@ _SILENCE_S = 20.0
 
 
 class NodeSeams:
-    """Clocks and chance of one node; see ``outlast.clock.Seams``. step_us: how far its wall clock is off."""
+    """Clocks and chance of one node; see ``outlast.clock.Seams``. step_us: how far its wall clock is off.
+
+    random: makes its generator, when it is first needed: many nodes need none, and to make one takes time.
+    """
 
     inline = True
 
-    def __init__(self, loop: SimulationLoop, random: Random) -> None:
+    def __init__(self, loop: SimulationLoop, random: Callable[[], Random]) -> None:
         self._loop = loop
-        self._random = random
+        self._make_random = random
         self.step_us = 0
+
+    @cached_property
+    def _random(self) -> Random:
+        return self._make_random()
 
     def monotonic(self) -> float:
         return self._loop.time()
