@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from docs.prove import storms
+from docs.prove import schedules, storms
 from docs.prove.kept import Kept
 from typer.main import get_command
 
@@ -597,12 +597,14 @@ def proved() -> str:
     """How far the long proof has come, of the simulation and of the storms, and what the judges saw."""
     told, kept = [], Kept()
     if rows := kept.rows("simulation"):
-        done, broken = (sum(row[name] for row in rows) for name in ("schedules", "violations"))
+        done = sum(row["schedules"] for row in rows)
+        open_ = ", ".join(f"{first} to {last}" for _, (first, last) in schedules.broken(rows))
         seen = coverage.Coverage()
         for row in rows:
             seen.add(map(tuple, row["moves"]), row["faults"])
         told.append(
-            f"### The simulation\n\n{done:,} schedules, {broken} with violations;"
+            f"### The simulation\n\n{done:,} schedules;"
+            f" {f'something broke in seeds {open_}' if open_ else 'nothing broke that stands'};"
             f" {len(seen.moves & coverage.PROMISED)} of {len(coverage.PROMISED)} moves and"
             f" {len(seen.faults & coverage.FAULTS)} of {len(coverage.FAULTS)} kinds of fault."
             " By the code that ran them:\n\n"
@@ -623,7 +625,7 @@ def proved() -> str:
         )
     for store in storms.STORES:
         rows = kept.rows(storms.part_of(store))
-        if whole := storms.together(row["told"] for row in rows):
+        if whole := storms.together(row["told"] for row in rows if row["told"]):
             by_code = table(
                 (
                     "code",
@@ -645,10 +647,17 @@ def proved() -> str:
                         _measured(row),
                     )
                     for row in rows
+                    if row["told"]
                 ),
             )
+            found = [one for row in rows for one in row.get("broken", ())]
             told.append(
                 f"### On {whole['store']}\n\n{report.markdown(whole).strip()}\n\nBy the code:\n\n{by_code}"
+                + "".join(
+                    f"\n\n{one['code']} broke something from seed {one['told']['seed']} on, which counts for"
+                    f" nothing here; {'played again by ' + one['again'] if one['again'] else 'it stands'}."
+                    for one in found
+                )
             )
     return "\n\n".join(told)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["CHANGED", "ROOT", "Kept", "code_now", "row_of", "where_and_when"]
+__all__ = ["CHANGED", "ROOT", "Kept", "Row", "code_now", "row_of", "where_and_when"]
 
 ROOT: Final = Path(__file__).parents[2]
 RESULT: Final = Path(__file__).parents[1] / "explanation" / "prove.json"

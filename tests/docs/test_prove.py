@@ -92,15 +92,35 @@ def test_code_with_changes_is_never_the_same_code(runs: Runs) -> None:
     assert [row["schedules"] for row in runs.rows] == [200, 200]
 
 
-def test_what_broke_before_it_was_cut_stays_broken(runs: Runs) -> None:
+def test_what_broke_stands_until_other_code_has_played_it_without(runs: Runs) -> None:
+    runs.broken = 1
+    assert not runs.prove(1, 300)
+    assert not runs.prove(1, 300)
+    assert runs.done == [(1, 200), (201, 100)]
+    runs.code = "def"
+    assert not runs.prove(1, 300)
+    runs.broken = 0
+    assert not runs.prove(1, 400)
+    assert runs.done[2:] == [(1, 200), (201, 100), (301, 100)]
+    runs.code = "ghi"
+    assert runs.prove(1, 400)
+    assert runs.done[5:] == [(1, 200), (201, 100)]
+    assert [(row["code"], row["violations"], row["ranges"]) for row in runs.rows] == [
+        ("abc", 2, [[1, 300]]),
+        ("def", 2, [[1, 400]]),
+        ("ghi", 0, [[1, 300]]),
+    ]
+    runs.code = "jkl"
+    assert runs.prove(1, 400)
+    assert len(runs.done) == 7
+
+
+def test_what_broke_is_forgotten_when_all_is_done_afresh(runs: Runs) -> None:
     runs.broken = 1
     assert not runs.prove(1, 10)
     runs.broken = 0
-    runs.code = "def"
-    assert not runs.prove(1, 20)
-    assert [row["violations"] for row in runs.rows] == [1, 0]
     assert runs.prove(1, 20, afresh=True)
-    assert [row["code"] for row in runs.rows] == ["def"]
+    assert [row["violations"] for row in runs.rows] == [0]
 
 
 def test_what_no_row_has_come_through_makes_it_void(runs: Runs) -> None:
@@ -204,12 +224,27 @@ def test_storms_by_other_code_have_a_row_of_their_own(drill: Drill) -> None:
     assert [told["campaigns"] for told in drill.told("sqlite")] == [2, 4]
 
 
-def test_a_storm_that_broke_something_ends_it_until_it_is_forgotten(drill: Drill) -> None:
-    drill.violations = [{"seed": 100, "judge": "events_are_dense", "text": "one is missing"}]
+def test_storms_that_broke_something_count_once_other_code_has_played_them_again(drill: Drill) -> None:
+    assert drill.prove("sqlite", 3)
+    drill.violations = [{"seed": 102, "judge": "events_are_dense", "text": "one is missing"}]
     assert not drill.prove("sqlite", 9)
+    assert [told["campaigns"] for told in drill.told("sqlite")] == [2]
     drill.violations = []
     assert not drill.prove("sqlite", 9)
-    assert len(drill.asked) == 1
+    assert [seed for seed, _ in drill.asked] == [100, 102]
+    drill.code = "def"
+    assert drill.prove("sqlite", 9)
+    assert [seed for seed, _ in drill.asked] == [100, 102, 102, 104]
+    assert drill.asked[2] == drill.asked[1]
+    assert [told["campaigns"] for told in drill.told("sqlite")] == [2, 4]
+    assert [one["again"] for row in drill.kept.rows("storms on sqlite") for one in row["broken"]] == ["def"]
+
+
+def test_the_first_storm_may_break_something(drill: Drill) -> None:
+    drill.violations = [{"seed": 100, "judge": "events_are_dense", "text": "one is missing"}]
+    assert not drill.prove("sqlite", 9)
+    assert drill.told("sqlite") == [None]
+    drill.violations = []
     assert drill.prove("sqlite", 9, afresh=True)
 
 

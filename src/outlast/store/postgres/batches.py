@@ -42,19 +42,19 @@ _TAKEN = "taken "
 _VERDICTS |= {letter.upper(): _VERDICTS[letter] for letter in "qwsfc"}
 
 _COLUMNS = (
-    "ttb",  # heads
-    "btttt",  # events
-    "bitttitttttttbb",  # records
-    "bitttiitttt",  # outcomes
+    "ttbi",  # heads
+    "bitt",  # events
+    "bititttttttbb",  # records
+    "bitiitttt",  # outcomes
     "b",  # of those, the ones whose sender is gone
     "btb",  # waits
-    "bitttiit",  # turns
-    "bitttittttttbiit",  # intents
+    "bitiit",  # turns
+    "bitittttttbiit",  # intents
     "bit",  # of those, the ones that honour waits
-    "bitttttbo",  # of those, the ones that want a business key
-    "btttitt",  # notes
-    "btttttbttb",  # ends
-    "bttt",  # keys to open again
+    "bittttbo",  # of those, the ones that want a business key
+    "btitt",  # notes
+    "bitttbttb",  # ends
+    "bt",  # keys to open again
 )
 """The columns of each group, a letter each: text, big integer, integer, or boolean."""
 _NAMES = ("tenant", "task", "key")
@@ -97,8 +97,8 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
 
     for head, writes in enumerate(batch.writes, 1):
         tenant, task = writes.tenant, writes.task
-        heads.append((tenant, task, writes.epoch))
         place = (head << 20) - 1
+        nth = 0
         levels: dict[str, int] = {}
         for entry in writes.entries:
             place += 1
@@ -109,7 +109,7 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                     wave = _wave(levels, entry.key, _RECORD)
                     records.append(
                         (
-                            place, wave, tenant, task, entry.key, entry.position, entry.kind, entry.name,
+                            place, wave, entry.key, entry.position, entry.kind, entry.name,
                             entry.state, entry.request, entry.arguments, entry.result, entry.error,
                             entry.due_in_us, entry.due_at,
                         )
@@ -130,8 +130,8 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                     wave = _wave(levels, entry.key, _OUTCOME)
                     outcomes.append(
                         (
-                            place, wave, tenant, task, entry.key, entry.attempt, entry.turn, entry.state,
-                            entry.result, entry.error, entry.settled_by,
+                            place, wave, entry.key, entry.attempt, entry.turn, entry.state, entry.result,
+                            entry.error, entry.settled_by,
                         )
                     )  # fmt: skip
                     usages.append(entry.usage)
@@ -145,9 +145,9 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                     business = entry.business
                     intents.append(
                         (
-                            place, wave, tenant, task, entry.key, entry.position, entry.kind, entry.name,
-                            entry.request, entry.decision, entry.effect, entry.arguments, entry.timeout_us,
-                            entry.attempt, entry.turn, None if business is None else business.stored(),
+                            place, wave, entry.key, entry.position, entry.kind, entry.name, entry.request,
+                            entry.decision, entry.effect, entry.arguments, entry.timeout_us, entry.attempt,
+                            entry.turn, None if business is None else business.stored(),
                         )
                     )  # fmt: skip
                     visibles.append(entry.visible_us)
@@ -166,7 +166,7 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                     if business is not None:
                         wants.append(
                             (
-                                place, wave, tenant, entry.key, business.tool, business.value, business.mode,
+                                place, wave, entry.key, business.tool, business.value, business.mode,
                                 business.window_us, entry.repeat,
                             )
                         )  # fmt: skip
@@ -177,11 +177,11 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                         raise BatchRejected(f"task {task}: entry {late} comes after the end of its attempt")
                     ends.append(
                         (
-                            place, tenant, task, entry.attempt_end, entry.task_state, entry.reason,
-                            entry.facts, entry.result, entry.error, entry.wake_in_us,
+                            place, nth + len(entry.events), entry.attempt_end, entry.task_state,
+                            entry.reason, entry.facts, entry.result, entry.error, entry.wake_in_us,
                         )
                     )  # fmt: skip
-                    keys.extend((place, tenant, task, key) for key in entry.reopen)
+                    keys.extend((place, key) for key in entry.reopen)
                     if entry.heard:
                         heard.append(head)
                     if entry.judged is not None:
@@ -237,16 +237,18 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                     added = entry.events
                 case TakeTurn():
                     wave = _wave(levels, entry.key, _TURN)
-                    turns.append(
-                        (place, wave, tenant, task, entry.key, entry.attempt, entry.turn, entry.reason)
-                    )
+                    turns.append((place, wave, entry.key, entry.attempt, entry.turn, entry.reason))
                     added = entry.events
                 case Note():
-                    notes.append((place, tenant, task, entry.key, entry.attempt, entry.source, entry.data))
+                    notes.append((place, entry.key, entry.attempt, entry.source, entry.data))
             if wave >= waves:
                 waves = wave + 1
             for event in added:
-                events.append((place, tenant, task, event.kind, event.data))
+                nth += 1
+                events.append((place, nth, event.kind, event.data))
+        # What a task says before its end is counted with that.
+        ended = bool(ends) and ends[-1][0] >> 20 == head
+        heads.append((tenant, task, writes.epoch, 0 if ended else nth))
 
     if any(usages):
         rare["usages"] = usages

@@ -409,6 +409,35 @@ class TestEventsAndNotes:
         assert [(e.number, e.kind) for e in await scene.events(two, 2)] == [(3, "two.a"), (4, "two.b")]
         assert [(e.number, e.kind) for e in await scene.events(one, 2)] == [(3, "one.a")]
 
+    async def test_what_is_refused_leaves_no_hole_in_any_task_of_its_batch(self, scene: Scene) -> None:
+        """Some go on, some end, and each may have something refused in front of what it says."""
+        ends, waits, goes, speaks, is_silent, gone = [await scene.running() for _ in range(6)]
+        refused = scene.intent("refused", attempt=1, events=(scene.event("never.said"),))
+        late = replace(gone, epoch=gone.epoch + 1)
+        said = AppendEvents(events=(scene.event("a"), scene.event("b")))
+        batch = scene.batch(
+            scene.writes(ends, refused, said, scene.success(events=(scene.event("last"),))),
+            scene.writes(waits, scene.intent("call", events=(scene.event("c"),)), scene.suspension("signal")),
+            scene.writes(goes, said, refused, scene.step(events=(scene.event("c"),))),
+            scene.writes(late, said),
+            scene.writes(speaks, said),
+            scene.writes(is_silent, refused),
+        )
+        verdicts = await scene.store.flush(batch, now=scene.now)
+        assert [one.kind for one in verdicts] == [*["accepted"] * 3, "stale", *["accepted"] * 2]
+        for task, kinds in (
+            (ends, ["a", "b", "last", "attempt.succeeded", "task.succeeded"]),
+            (waits, ["c", "attempt.suspended", "task.waiting"]),
+            (goes, ["a", "b", "c"]),
+            (speaks, ["a", "b"]),
+            (is_silent, []),
+            (gone, []),
+        ):
+            events = await scene.events(task, after=2)
+            assert [event.kind for event in events] == kinds
+            assert [event.number for event in events] == list(range(3, 3 + len(kinds)))
+            assert (await scene.task(task)).last_event == 2 + len(kinds)
+
     async def test_a_note_is_evidence_and_nothing_else(self, scene: Scene) -> None:
         claimed = await scene.running()
         key = await scene.called(claimed, "unknown")

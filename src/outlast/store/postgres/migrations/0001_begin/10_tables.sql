@@ -3,39 +3,62 @@
 -- Names sort by their bytes (collate "C"), as they do in the program. Hot tables have one index and no foreign keys:
 -- every key begins with the tenant, and the verbs write rows together. Tables whose rows are updated leave room in
 -- each page, so that an update stays in it and adds no index entry. Tables whose rows come and go are vacuumed early
--- and never truncated, since that takes a lock that everybody queues behind. The check lists are those of
--- outlast.core.transitions.
+-- and never truncated, since that takes a lock that everybody queues behind.
+--
+-- In hot tables what one column may hold stands in its domain, not in a check of the table: the server reads the text of
+-- every check of a table anew in every statement that writes to it, and looks at all of them for each row, also where an
+-- update changes none of their columns. A domain is read once a connection, and looked at where its column is written.
+-- The lists are those of outlast.core.transitions.
 
 -- Whether a caller's key or id can be addressed: 1 to 255 characters, none of them a control character (C0, DEL, C1), at
 -- least one of them visible. outlast.core.ids has the same rules.
 create function outlast.is_key(p_key text) returns boolean language sql immutable parallel safe
 return char_length(p_key) between 1 and 255 and p_key ~ '[^\s]' and p_key !~ '[\u0001-\u001f\u007f-\u009f]';
 
+create domain outlast.key_text as text collate "C" check (outlast.is_key(value));
+create domain outlast.some_text as text collate "C" check (value <> '');
+create domain outlast.from_zero as bigint check (value >= 0);
+create domain outlast.small_from_zero as integer check (value >= 0);
+create domain outlast.from_one as bigint check (value >= 1);
+create domain outlast.small_from_one as integer check (value >= 1);
+create domain outlast.task_state as text
+    check (value in ('queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled'));
+create domain outlast.final_state as text check (value in ('succeeded', 'failed', 'cancelled'));
+create domain outlast.wait_reason as text
+    check (value in ('timer', 'signal', 'approval', 'reconciliation', 'child', 'limit', 'operator'));
+create domain outlast.attempt_end as text
+    check (value in ('succeeded', 'failed', 'suspended', 'released', 'cancelled', 'lost'));
+create domain outlast.operation_kind as text
+    check (value in ('step', 'model', 'tool', 'timer', 'signal', 'child', 'compensation', 'value'));
+create domain outlast.operation_state as text
+    check (value in ('planned', 'approved', 'running', 'succeeded', 'failed', 'unknown'));
+create domain outlast.effect as text check (value in ('read', 'idempotent', 'keyed', 'queryable', 'manual'));
+
 -- The head: narrow, and what everybody locks.
 create table outlast.tasks (
-    tenant text collate "C" not null check (tenant <> ''),
-    id text collate "C" not null check (outlast.is_key(id)),
-    state text not null check (state in ('queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled')),
-    reason text check (reason in ('timer', 'signal', 'approval', 'reconciliation', 'child', 'limit', 'operator')),
-    epoch bigint not null default 0 check (epoch >= 0),
-    round integer not null default 1 check (round >= 1),
-    facts bigint not null default 0 check (facts >= 0),
-    last_event bigint not null default 0 check (last_event >= 0),
+    tenant outlast.some_text not null,
+    id outlast.key_text not null,
+    state outlast.task_state not null,
+    reason outlast.wait_reason,
+    epoch outlast.from_zero not null default 0,
+    round outlast.small_from_one not null default 1,
+    facts outlast.from_zero not null default 0,
+    last_event outlast.from_zero not null default 0,
     lane bigint not null,
     deadline_at bigint,
     cancelling boolean not null default false,
     -- With cancelling: what it has done is undone before it ends.
-    undoing boolean not null default false check (not undoing or cancelling),
-    children integer not null default 0 check (children >= 0),
+    undoing boolean not null default false,
+    children outlast.small_from_zero not null default 0,
     primary key (tenant, id),
-    check ((state = 'waiting') = (reason is not null))
+    check ((state = 'waiting') = (reason is not null) and (cancelling or not undoing))
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000);
 
 -- What the caller asked for. The unique index is what claims an idempotency key.
 create table outlast.inputs (
     tenant text collate "C" not null,
     task text collate "C" not null,
-    key text collate "C" check (outlast.is_key(key)),
+    key outlast.key_text,
     request_digest text not null,
     agent text not null,
     version_asked text not null,
@@ -49,7 +72,7 @@ create table outlast.inputs (
     parent text collate "C",
     parent_key text collate "C",
     detached boolean not null default false,
-    depth integer not null default 0 check (depth >= 0),
+    depth outlast.small_from_zero not null default 0,
     budget text,
     forked_from text collate "C",
     primary key (tenant, task),
@@ -67,7 +90,7 @@ create table outlast.lanes (
     version text collate "C" not null,
     tenant text collate "C" not null,
     priority integer not null,
-    weight integer not null default 1 check (weight >= 1),
+    weight outlast.small_from_one not null default 1,
     mark_xid xid8 not null default '0',
     mark_seq bigint not null default 0,
     served bigint not null default 0,
@@ -117,7 +140,7 @@ create table outlast.attempts (
     config text not null,
     started_at bigint not null,
     ended_at bigint not null,
-    "end" text not null check ("end" in ('succeeded', 'failed', 'suspended', 'released', 'cancelled', 'lost')),
+    "end" outlast.attempt_end not null,
     primary key (tenant, task, epoch)
 );
 
@@ -145,14 +168,14 @@ create table outlast.writers (
 create table outlast.operations (
     tenant text collate "C" not null,
     task text collate "C" not null,
-    key text collate "C" not null check (key <> ''),
+    key outlast.some_text not null,
     position integer not null,
-    kind text not null check (kind in ('step', 'model', 'tool', 'timer', 'signal', 'child', 'compensation', 'value')),
+    kind outlast.operation_kind not null,
     name text not null,
-    state text not null check (state in ('planned', 'approved', 'running', 'succeeded', 'failed', 'unknown')),
+    state outlast.operation_state not null,
     request text not null,
     decision text,
-    effect text check (effect in ('read', 'idempotent', 'keyed', 'queryable', 'manual')),
+    effect outlast.effect,
     attempt integer not null default 0,
     turn integer not null default 0,
     epoch bigint not null,
@@ -225,8 +248,8 @@ create table outlast.evidence (
 create table outlast.events (
     tenant text collate "C" not null,
     task text collate "C" not null,
-    number bigint not null check (number >= 1),
-    kind text not null check (kind <> ''),
+    number outlast.from_one not null,
+    kind outlast.some_text not null,
     epoch bigint not null,
     data text not null,
     at bigint not null,
@@ -248,7 +271,7 @@ create table outlast.results (
     tenant text collate "C" not null,
     task text collate "C" not null,
     round integer not null,
-    state text not null check (state in ('succeeded', 'failed', 'cancelled')),
+    state outlast.final_state not null,
     result text,
     error text,
     effects_open integer not null,

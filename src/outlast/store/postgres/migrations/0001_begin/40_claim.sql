@@ -41,6 +41,7 @@ declare
     q_version text[];
     q_agent text[];
     t_place integer[];
+    t_at tid[];
     t_epoch bigint[];
     t_round integer[];
     t_facts bigint[];
@@ -142,18 +143,18 @@ begin
             end if;
         end if;
 
-        -- Lock heads that are queued, where their entries say.
+        -- Lock heads that are queued, where their entries say. Where each lies is kept: nobody moves it until we write it.
         with locked as (
-            select c.place::integer, t.epoch, t.round, t.facts, t.last_event, t.deadline_at, t.undoing
+            select c.place::integer, t.ctid as at, t.epoch, t.round, t.facts, t.last_event, t.deadline_at, t.undoing
               from unnest(q_tenant, q_task, q_lane) with ordinality as c (tenant, task, lane, place)
               join outlast.tasks t on t.tenant = c.tenant and t.id = c.task
              where t.state = 'queued' and t.lane = c.lane
              order by c.place
              limit v_room
                for no key update of t skip locked)
-        select coalesce(array_agg(l.place), '{}'), array_agg(l.epoch), array_agg(l.round), array_agg(l.facts),
-               array_agg(l.last_event), array_agg(l.deadline_at), array_agg(l.undoing)
-          into t_place, t_epoch, t_round, t_facts, t_event, t_deadline, t_undoing
+        select coalesce(array_agg(l.place), '{}'), array_agg(l.at), array_agg(l.epoch), array_agg(l.round),
+               array_agg(l.facts), array_agg(l.last_event), array_agg(l.deadline_at), array_agg(l.undoing)
+          into t_place, t_at, t_epoch, t_round, t_facts, t_event, t_deadline, t_undoing
           from locked l;
 
         v_now := coalesce(p_now, outlast.clock_us());
@@ -178,9 +179,9 @@ begin
             with got as materialized (
                 -- Two entries may name one task; one lease comes of it.
                 select distinct on (c.tenant, c.task) c.lane, c.tenant, c.task, c.bind, c.version, c.agent, g.place,
-                       g.epoch + 1 as epoch, g.round, g.facts, g.event + 1 as event, g.deadline_at, g.undoing
-                  from unnest(t_place, t_epoch, t_round, t_facts, t_event, t_deadline, t_undoing)
-                       as g (place, epoch, round, facts, event, deadline_at, undoing)
+                       g.at, g.epoch + 1 as epoch, g.round, g.facts, g.event + 1 as event, g.deadline_at, g.undoing
+                  from unnest(t_place, t_at, t_epoch, t_round, t_facts, t_event, t_deadline, t_undoing)
+                       as g (place, at, epoch, round, facts, event, deadline_at, undoing)
                   join unnest(q_lane, q_tenant, q_task, q_bind, q_version, q_agent) with ordinality
                        as c (lane, tenant, task, bind, version, agent, place) on c.place = g.place
                  order by c.tenant, c.task, g.place
@@ -188,7 +189,7 @@ begin
                 update outlast.tasks t
                    set state = 'running', epoch = g.epoch, last_event = g.event, lane = g.bind
                   from got g
-                 where t.tenant = g.tenant and t.id = g.task
+                 where t.ctid = g.at
             ), leased as (
                 insert into outlast.leases (tenant, task, epoch, round, session, version, config, started_at)
                 select g.tenant, g.task, g.epoch, g.round, p_session, g.version, p_config, v_now from got g

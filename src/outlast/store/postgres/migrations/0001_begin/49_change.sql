@@ -47,7 +47,7 @@ $$;
 -- is written in hexadecimal digits, so that it says nothing to whoever reads verdicts. p_end_*: the endings of the same
 -- flush, which are written later: who ends before an entry holds nothing any more.
 create function outlast.attach_sessions(
-    p_rare json, p_ok boolean[], p_epoch bigint[], p_end_place bigint[], p_end_tenant text[], p_end_task text[],
+    p_rare json, p_tenant text[], p_task text[], p_ok boolean[], p_epoch bigint[], p_end_place bigint[],
     p_end_state text[], p_now bigint
 ) returns table (place bigint, name text) language plpgsql volatile as $$
 #variable_conflict use_column
@@ -75,10 +75,10 @@ begin
         continue when v_holder = v_item.task;
         if exists (select from outlast.tasks t
                     where t.tenant = v_item.tenant and t.id = v_holder and t.state in ('queued', 'running', 'waiting'))
-           and not exists (select from unnest(p_end_place, p_end_tenant, p_end_task, p_end_state)
-                                  as x (place, tenant, task, state)
-                            where x.tenant = v_item.tenant and x.task = v_holder and x.place < v_item.place
-                              and x.state in ('succeeded', 'failed', 'cancelled') and p_ok[x.place >> 20])
+           and not exists (select from unnest(p_end_place, p_end_state) as x (place, state)
+                            where p_tenant[x.place >> 20] = v_item.tenant and p_task[x.place >> 20] = v_holder
+                              and x.place < v_item.place and x.state in ('succeeded', 'failed', 'cancelled')
+                              and p_ok[x.place >> 20])
         then
             return query select v_item.place, 'taken ' || encode(convert_to(v_holder, 'UTF8'), 'hex');
         else

@@ -8,8 +8,8 @@
 -- no more are forgotten by whoever holds their key.
 -- What is fenced: every statement below writes rows of heads whose locked epoch is the one given and which run.
 --
--- An entry is named by one number, its place: the index of its head (from 1) times 2^20 plus its own index (from 0). The
--- arrays of fixed-width values that tell what is known of a head (h_ok, h_epoch, ...) are read by that index.
+-- An entry is named by one number, its place: the index of its head (from 1) times 2^20 plus its own index (from 0). What
+-- is known of a head (h_tenant, h_ok, h_last, ...) is read from arrays by that index.
 -- Entries that concern one operation are parted into waves by the caller, so that within a wave each operation is
 -- touched in the order record, outcome, turn, intent, and by each kind once. A function has a hundred arguments at most:
 -- what records take from inboxes and of what is on its way to them, heads whose end its parent is told of by their
@@ -20,37 +20,36 @@
 -- Write a numbered batch; answers its verdicts in short, the recorded ones when it was applied before.
 create function outlast.flush(
     p_writer text, p_number bigint, p_now bigint, p_waves integer,
-    h_tenant text[], h_task text[], h_epoch bigint[],
-    -- events
-    v_place bigint[], v_tenant text[], v_task text[], v_kind text[], v_data text[],
+    -- heads, and how many events are said of each that goes on
+    h_tenant text[], h_task text[], h_epoch bigint[], h_said integer[],
+    -- events, and which of its head's each one is
+    v_place bigint[], v_nth integer[], v_kind text[], v_data text[],
     -- records
-    r_place bigint[], r_wave integer[], r_tenant text[], r_task text[], r_key text[], r_position integer[],
-    r_kind text[], r_name text[], r_state text[], r_request text[], r_arguments text[], r_result text[],
-    r_error text[], r_due_in bigint[], r_due_at bigint[],
+    r_place bigint[], r_wave integer[], r_key text[], r_position integer[], r_kind text[], r_name text[],
+    r_state text[], r_request text[], r_arguments text[], r_result text[], r_error text[], r_due_in bigint[],
+    r_due_at bigint[],
     -- outcomes
-    o_place bigint[], o_wave integer[], o_tenant text[], o_task text[], o_key text[], o_attempt integer[],
-    o_turn integer[], o_state text[], o_result text[], o_error text[], o_settled_by text[],
+    o_place bigint[], o_wave integer[], o_key text[], o_attempt integer[], o_turn integer[], o_state text[],
+    o_result text[], o_error text[], o_settled_by text[],
     -- of those, the ones whose sender is gone, and the waits that came with them
     g_place bigint[],
     w_place bigint[], w_provider text[], w_us bigint[],
     -- turns
-    t_place bigint[], t_wave integer[], t_tenant text[], t_task text[], t_key text[], t_attempt integer[],
-    t_turn integer[], t_reason text[],
+    t_place bigint[], t_wave integer[], t_key text[], t_attempt integer[], t_turn integer[], t_reason text[],
     -- intents
-    i_place bigint[], i_wave integer[], i_tenant text[], i_task text[], i_key text[], i_position integer[],
-    i_kind text[], i_name text[], i_request text[], i_decision text[], i_effect text[], i_arguments text[],
-    i_timeout bigint[], i_attempt integer[], i_turn integer[], i_business text[],
+    i_place bigint[], i_wave integer[], i_key text[], i_position integer[], i_kind text[], i_name text[],
+    i_request text[], i_decision text[], i_effect text[], i_arguments text[], i_timeout bigint[],
+    i_attempt integer[], i_turn integer[], i_business text[],
     -- of those, the ones that honour a provider's waits, and the ones that want a business key
     a_place bigint[], a_wave integer[], a_provider text[],
-    b_place bigint[], b_wave integer[], b_tenant text[], b_key text[], b_tool text[], b_value text[], b_mode text[],
-    b_window bigint[], b_repeat boolean[],
+    b_place bigint[], b_wave integer[], b_key text[], b_tool text[], b_value text[], b_mode text[], b_window bigint[],
+    b_repeat boolean[],
     -- notes
-    n_place bigint[], n_tenant text[], n_task text[], n_key text[], n_attempt integer[], n_source text[],
-    n_data text[],
-    -- ends, and keys that they open again
-    e_place bigint[], e_tenant text[], e_task text[], e_end text[], e_state text[], e_reason text[], e_facts bigint[],
+    n_place bigint[], n_key text[], n_attempt integer[], n_source text[], n_data text[],
+    -- ends, how many events are said before each, and keys that they open again
+    e_place bigint[], e_said integer[], e_end text[], e_state text[], e_reason text[], e_facts bigint[],
     e_result text[], e_error text[], e_wake_in bigint[],
-    k_place bigint[], k_tenant text[], k_task text[], k_key text[],
+    k_place bigint[], k_key text[],
     p_more text
 ) returns text language plpgsql volatile as $$
 #variable_conflict use_column
@@ -75,6 +74,7 @@ declare
     s_tenant text[] := '{}';
     s_provider text[] := '{}';
     s_until bigint[] := '{}';
+    h_at tid[];
     h_ok boolean[];
     h_last bigint[];
     h_round integer[];
@@ -85,6 +85,8 @@ declare
     f_head integer[];
     f_code text[];
     x_head integer[];
+    x_said integer[];
+    x_more integer[];
     x_tenant text[];
     x_task text[];
     x_state text[];
@@ -147,33 +149,34 @@ begin
             using errcode = 'OLSEQ';
     end if;
 
-    -- Lock the heads, and compare.
+    -- Lock the heads, and compare. Where each one lies is kept: nobody moves it until we write it.
     with locked as materialized (
-        select h.head, t.epoch = h.epoch and t.state = 'running' as ok, t.last_event, t.round, t.facts, t.lane,
-               coalesce(t.deadline_at, 9223372036854775807) as deadline_at, t.cancelling, t.undoing,
-               t.children
+        select h.head, t.ctid as at, t.epoch = h.epoch and t.state = 'running' as ok, t.last_event, t.round,
+               t.facts, t.lane, coalesce(t.deadline_at, 9223372036854775807) as deadline_at, t.cancelling,
+               t.undoing, t.children
           from unnest(h_tenant, h_task, h_epoch) with ordinality as h (tenant, task, epoch, head)
           join outlast.tasks t on t.tenant = h.tenant and t.id = h.task
            for no key update of t skip locked)
-    select count(*), array_agg(l.head order by l.head), array_agg(l.ok order by l.head),
-           array_agg(l.last_event order by l.head), array_agg(l.round order by l.head),
+    select count(*), array_agg(l.head order by l.head), array_agg(l.at order by l.head),
+           array_agg(l.ok order by l.head), array_agg(l.last_event order by l.head), array_agg(l.round order by l.head),
            array_agg(l.facts order by l.head), array_agg(l.lane order by l.head),
            array_agg(l.deadline_at order by l.head),
            array_agg(l.head) filter (where l.cancelling and l.ok), array_agg(l.head) filter (where l.undoing and l.ok),
            array_agg(l.head) filter (where l.children > 0)
-      into v_count, l_head, h_ok, h_last, h_round, h_facts, h_lane, h_deadline, v_marked, v_undoing, v_parents
+      into v_count, l_head, h_at, h_ok, h_last, h_round, h_facts, h_lane, h_deadline, v_marked, v_undoing, v_parents
       from locked l;
 
     -- Heads that somebody else holds, or that do not exist: deferred while the epoch that can be seen is still ours.
     if v_count < v_heads then
-        select array_agg(coalesce(l.ok, false) order by h.head), array_agg(coalesce(l.last, 0) order by h.head),
-               array_agg(coalesce(l.round, 0) order by h.head), array_agg(coalesce(l.facts, 0) order by h.head),
-               array_agg(coalesce(l.lane, 0) order by h.head), array_agg(coalesce(l.deadline, 0) order by h.head),
+        select array_agg(l.at order by h.head), array_agg(coalesce(l.ok, false) order by h.head),
+               array_agg(coalesce(l.last, 0) order by h.head), array_agg(coalesce(l.round, 0) order by h.head),
+               array_agg(coalesce(l.facts, 0) order by h.head), array_agg(coalesce(l.lane, 0) order by h.head),
+               array_agg(coalesce(l.deadline, 0) order by h.head),
                array_agg(h.head order by h.head) filter (where l.head is null and held.task is not null)
-          into h_ok, h_last, h_round, h_facts, h_lane, h_deadline, f_head
+          into h_at, h_ok, h_last, h_round, h_facts, h_lane, h_deadline, f_head
           from unnest(h_tenant, h_task, h_epoch) with ordinality as h (tenant, task, epoch, head)
-          left join unnest(l_head, h_ok, h_last, h_round, h_facts, h_lane, h_deadline)
-               as l (head, ok, last, round, facts, lane, deadline) on l.head = h.head
+          left join unnest(l_head, h_at, h_ok, h_last, h_round, h_facts, h_lane, h_deadline)
+               as l (head, at, ok, last, round, facts, lane, deadline) on l.head = h.head
           left join lateral (
                select t.id as task
                  from outlast.tasks t
@@ -200,7 +203,9 @@ begin
             continue when (e_place[n] >> 20)::integer <> all(v_marked);
             v_over := (e_place[n] >> 20)::integer = any(v_undoing);
             continue when v_over and e_state[n] not in ('succeeded', 'failed', 'cancelled');
-            select c.said, c.error into v_cancel from outlast.cancel_said(e_tenant[n], e_task[n]) c;
+            select c.said, c.error
+              into v_cancel
+              from outlast.cancel_said(h_tenant[e_place[n] >> 20], h_task[e_place[n] >> 20]) c;
             e_end[n] := 'cancelled';
             e_state[n] := 'cancelled';
             e_result[n] := null;
@@ -215,9 +220,9 @@ begin
             m_head := m_head || (e_place[n] >> 20)::integer;
             m_said := m_said || v_cancel.said;
         end loop;
-        select coalesce(array_agg(x.place), '{}'), array_agg(x.tenant), array_agg(x.task), array_agg(x.key)
-          into k_place, k_tenant, k_task, k_key
-          from unnest(k_place, k_tenant, k_task, k_key) as x (place, tenant, task, key)
+        select coalesce(array_agg(x.place), '{}'), array_agg(x.key)
+          into k_place, k_key
+          from unnest(k_place, k_key) as x (place, key)
          where (x.place >> 20)::integer <> all(m_head);
     end if;
 
@@ -308,20 +313,22 @@ begin
     if b_place <> '{}' then
         -- Reserve keys that nobody holds. Whoever is about to commit one of them is waited for, in the order of names.
         insert into outlast.business_keys (tenant, tool, value, mode, task, key, state)
-        select distinct x.tenant collate "C", x.tool collate "C", x.value collate "C", 'lock', '', '', 'held'
-          from unnest(b_place, b_tenant, b_tool, b_value) as x (place, tenant, tool, value)
+        select distinct h_tenant[x.place >> 20] collate "C", x.tool collate "C", x.value collate "C", 'lock', '', '',
+               'held'
+          from unnest(b_place, b_tool, b_value) as x (place, tool, value)
          where h_ok[x.place >> 20]
            and not exists (select from outlast.business_keys b
-                            where b.tenant = x.tenant and b.tool = x.tool and b.value = x.value
-                              and b.state = 'held')
+                            where b.tenant = h_tenant[x.place >> 20] and b.tool = x.tool
+                              and b.value = x.value and b.state = 'held')
          order by 1, 2, 3
         on conflict do nothing;
         -- Look: the reserved ones and what tasks of this batch hold can be had; whatever becomes of the others
         -- meanwhile, they are held by somebody else. While one is reserved or held, nobody else comes to have it.
         v_near := array(
             select x.place
-              from unnest(b_place, b_tenant, b_tool, b_value) as x (place, tenant, tool, value)
-              join outlast.business_keys b on b.tenant = x.tenant and b.tool = x.tool and b.value = x.value
+              from unnest(b_place, b_tool, b_value) as x (place, tool, value)
+              join outlast.business_keys b
+                on b.tenant = h_tenant[x.place >> 20] and b.tool = x.tool and b.value = x.value
              where h_ok[x.place >> 20] and b.state = 'held'
                and (b.task = ''
                     or exists (select from unnest(h_tenant, h_task, h_ok) as h (tenant, task, ok)
@@ -349,13 +356,13 @@ begin
             with done as (
                 insert into outlast.operations as o (tenant, task, key, position, kind, name, state, request, epoch,
                        arguments, result, error, created_at, due_at, ended_at, lost)
-                select r.tenant, r.task, r.key, r.position, r.kind, r.name, r.state, r.request,
-                       h_epoch[r.place >> 20], r.arguments, r.result, r.error, v_now,
+                select h_tenant[r.place >> 20], h_task[r.place >> 20], r.key, r.position, r.kind, r.name, r.state,
+                       r.request, h_epoch[r.place >> 20], r.arguments, r.result, r.error, v_now,
                        coalesce(r.due_at, v_now + r.due_in),
                        case when r.state in ('succeeded', 'failed') then v_now end, r.place = any(z_place)
-                  from unnest(r_place, r_wave, r_tenant, r_task, r_key, r_position, r_kind, r_name, r_state, r_request,
+                  from unnest(r_place, r_wave, r_key, r_position, r_kind, r_name, r_state, r_request,
                               r_arguments, r_result, r_error, r_due_in, r_due_at)
-                       as r (place, wave, tenant, task, key, position, kind, name, state, request, arguments, result,
+                       as r (place, wave, key, position, kind, name, state, request, arguments, result,
                              error, due_in, due_at)
                  where h_ok[r.place >> 20] and r.wave = v_wave
                 on conflict (tenant, task, key) do update
@@ -382,11 +389,11 @@ begin
                    set state = x.state, result = x.result, error = x.error, turn = o.turn + 1,
                        ended_at = case when x.state in ('succeeded', 'failed') then v_now end,
                        settled_by = x.settled_by, usage = coalesce(x.usage, o.usage)
-                  from unnest(o_place, o_wave, o_tenant, o_task, o_key, o_attempt, o_turn, o_state, o_result, o_error,
+                  from unnest(o_place, o_wave, o_key, o_attempt, o_turn, o_state, o_result, o_error,
                               o_settled_by, o_usage)
-                       as x (place, wave, tenant, task, key, attempt, turn, state, result, error, settled_by, usage)
+                       as x (place, wave, key, attempt, turn, state, result, error, settled_by, usage)
                  where h_ok[x.place >> 20] and x.wave = v_wave
-                   and o.tenant = x.tenant and o.task = x.task and o.key = x.key
+                   and o.tenant = h_tenant[x.place >> 20] and o.task = h_task[x.place >> 20] and o.key = x.key
                    and o.attempt = x.attempt and o.turn = x.turn and o.state in ('running', 'unknown')
                    and (o.state = 'running' or x.state <> 'planned')
                    and (x.state not in ('failed', 'planned')
@@ -410,9 +417,9 @@ begin
               into v_places, v_keyed
               from done d;
             if v_keyed then
-                perform outlast.settle_keys(array_agg(x.tenant), array_agg(x.task), array_agg(x.key),
-                                            array_agg(x.state), v_now)
-                   from unnest(o_place, o_tenant, o_task, o_key, o_state) as x (place, tenant, task, key, state)
+                perform outlast.settle_keys(array_agg(h_tenant[x.place >> 20]), array_agg(h_task[x.place >> 20]),
+                                            array_agg(x.key), array_agg(x.state), v_now)
+                   from unnest(o_place, o_key, o_state) as x (place, key, state)
                   where x.place = any(v_places);
             end if;
             if w_place <> '{}' then
@@ -436,10 +443,10 @@ begin
             with done as (
                 update outlast.operations o
                    set state = 'unknown', turn = o.turn + 1
-                  from unnest(t_place, t_wave, t_tenant, t_task, t_key, t_attempt, t_turn, t_reason)
-                       as x (place, wave, tenant, task, key, attempt, turn, reason)
+                  from unnest(t_place, t_wave, t_key, t_attempt, t_turn, t_reason)
+                       as x (place, wave, key, attempt, turn, reason)
                  where h_ok[x.place >> 20] and x.wave = v_wave
-                   and o.tenant = x.tenant and o.task = x.task and o.key = x.key
+                   and o.tenant = h_tenant[x.place >> 20] and o.task = h_task[x.place >> 20] and o.key = x.key
                    and o.attempt = x.attempt and o.turn = x.turn and o.state in ('running', 'unknown')
                 returning x.place, o.tenant, o.task, o.key, o.attempt, x.reason
             ), opened as (
@@ -467,13 +474,15 @@ begin
                                 when x.place = any(v_stopped) then 'cancelled'
                                 when coalesce(o.attempt, 0) <> x.attempt or coalesce(o.turn, 0) <> x.turn
                                      or (x.attempt > 0 and x.effect not in ('read', 'idempotent')
-                                         and outlast.word_stands(x.tenant, x.task, x.key, x.attempt, o.effect))
+                                         and outlast.word_stands(h_tenant[x.place >> 20], h_task[x.place >> 20], x.key,
+                                                                 x.attempt, o.effect))
                                      or case when x.place = any(d_place) then o.state is distinct from 'unknown'
                                              else o.state not in ('planned', 'approved') end
                                     then 'not_planned' end as name
-                      from unnest(i_place, i_wave, i_tenant, i_task, i_key, i_attempt, i_turn, i_effect)
-                           as x (place, wave, tenant, task, key, attempt, turn, effect)
-                      left join outlast.operations o on o.tenant = x.tenant and o.task = x.task and o.key = x.key
+                      from unnest(i_place, i_wave, i_key, i_attempt, i_turn, i_effect)
+                           as x (place, wave, key, attempt, turn, effect)
+                      left join outlast.operations o
+                        on o.tenant = h_tenant[x.place >> 20] and o.task = h_task[x.place >> 20] and o.key = x.key
                      where h_ok[x.place >> 20] and x.wave = v_wave) g
              where g.name is not null;
             v_refused := v_refused || v_places;
@@ -483,12 +492,13 @@ begin
             if v_paused then
                 -- By what is kept here whoever takes the switch back finds the task.
                 with held as materialized (
-                    select x.place, x.tenant, x.task, p.tenant as by_tenant, p.scope
-                      from unnest(i_place, i_wave, i_tenant, i_task, i_name) as x (place, wave, tenant, task, name)
+                    select x.place, h_tenant[x.place >> 20] as tenant, h_task[x.place >> 20] as task,
+                           p.tenant as by_tenant, p.scope
+                      from unnest(i_place, i_wave, i_name) as x (place, wave, name)
                      cross join lateral (
                            select p.tenant, p.scope
                              from outlast.pauses p
-                            where p.tenant in (x.tenant, '*') and p.scope in ('all', 'tool:' || x.name)
+                            where p.tenant in (h_tenant[x.place >> 20], '*') and p.scope in ('all', 'tool:' || x.name)
                             order by p.tenant, p.scope
                             limit 1) p
                      where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places)
@@ -526,22 +536,24 @@ begin
                     select x.place,
                            case when c.place is null then
                                     case when exists (select from outlast.rules r
-                                                       where r.tenant = x.tenant and r.tool = x.name
+                                                       where r.tenant = h_tenant[x.place >> 20] and r.tool = x.name
                                                          and r.withdrawn_at is null) then 'rules_changed' end
                                 when c.rules <> coalesce((select max(r.changed) from outlast.rules r
-                                                           where r.tenant = x.tenant and r.tool = x.name), 0)
+                                                           where r.tenant = h_tenant[x.place >> 20]
+                                                             and r.tool = x.name), 0)
                                     then 'rules_changed'
                                 when c.number is not null and not exists (
                                          select from outlast.approvals a
-                                          where a.tenant = x.tenant and a.task = x.task and a.key = x.key
+                                          where a.tenant = h_tenant[x.place >> 20]
+                                            and a.task = h_task[x.place >> 20] and a.key = x.key
                                             and a.number = c.number and a.subject = 'call'
                                             and (a.state = 'approved'
                                                  or (a.state = 'used' and not a.spent and x.attempt > 0))
                                             and a.fingerprint = c.fingerprint and a.policy = c.policy
                                             and coalesce(a.expires_at > v_now, true))
                                     then 'no_approval' end as name
-                      from unnest(i_place, i_wave, i_tenant, i_task, i_key, i_name, i_attempt)
-                           as x (place, wave, tenant, task, key, name, attempt)
+                      from unnest(i_place, i_wave, i_key, i_name, i_attempt)
+                           as x (place, wave, key, name, attempt)
                       left join unnest(c_place, c_policy, c_rules, c_number, c_fingerprint)
                            as c (place, policy, rules, number, fingerprint) on c.place = x.place
                      where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places))
@@ -553,16 +565,16 @@ begin
             end if;
             if b_place <> '{}' then
                 with judged as (
-                    select x.place, x.tenant, x.tool, x.value,
+                    select x.place, h_tenant[x.place >> 20] as tenant, x.tool, x.value,
                            case when x.place <> all(v_near) or others.open then 'key_held'
                                 when others.done and not x.repeat then 'key_done' end as name
-                      from unnest(b_place, b_wave, b_tenant, b_key, b_tool, b_value, b_repeat)
-                           as x (place, wave, tenant, key, tool, value, repeat)
+                      from unnest(b_place, b_wave, b_key, b_tool, b_value, b_repeat)
+                           as x (place, wave, key, tool, value, repeat)
                      cross join lateral (
                            select bool_or(b.state <> 'done') as open, bool_or(b.until_at > v_now) as done
                              from outlast.business_keys b
-                            where b.tenant = x.tenant and b.tool = x.tool and b.value = x.value and b.task <> ''
-                              and not (b.task = h_task[x.place >> 20] and b.key = x.key)) others
+                            where b.tenant = h_tenant[x.place >> 20] and b.tool = x.tool and b.value = x.value
+                              and b.task <> '' and not (b.task = h_task[x.place >> 20] and b.key = x.key)) others
                      where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places)
                 ), refused as (
                     -- Behind the first place that gets a key, it is held.
@@ -580,16 +592,16 @@ begin
 
                 -- What stands no more is forgotten, and what was in doubt is held.
                 delete from outlast.business_keys b
-                 using unnest(b_place, b_wave, b_tenant, b_key, b_tool, b_value)
-                       as x (place, wave, tenant, key, tool, value)
+                 using unnest(b_place, b_wave, b_key, b_tool, b_value)
+                       as x (place, wave, key, tool, value)
                  where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places)
-                   and b.tenant = x.tenant and b.tool = x.tool and b.value = x.value
+                   and b.tenant = h_tenant[x.place >> 20] and b.tool = x.tool and b.value = x.value
                    and (b.until_at <= v_now
                         or (b.state = 'doubt' and b.task = h_task[x.place >> 20] and b.key = x.key));
                 insert into outlast.business_keys (tenant, tool, value, mode, task, key, state, window_us)
-                select x.tenant, x.tool, x.value, x.mode, h_task[x.place >> 20], x.key, 'held', x.window_us
-                  from unnest(b_place, b_wave, b_tenant, b_key, b_tool, b_value, b_mode, b_window)
-                       as x (place, wave, tenant, key, tool, value, mode, window_us)
+                select h_tenant[x.place >> 20], x.tool, x.value, x.mode, h_task[x.place >> 20], x.key, 'held', x.window_us
+                  from unnest(b_place, b_wave, b_key, b_tool, b_value, b_mode, b_window)
+                       as x (place, wave, key, tool, value, mode, window_us)
                  where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places)
                 on conflict (tenant, tool, value) where state = 'held' do update
                    set mode = excluded.mode, task = excluded.task, key = excluded.key, window_us = excluded.window_us;
@@ -600,20 +612,22 @@ begin
             if c_place <> '{}' then
                 update outlast.approvals a
                    set state = 'used', used_at = v_now
-                  from unnest(i_place, i_wave, i_tenant, i_task, i_key) as x (place, wave, tenant, task, key)
+                  from unnest(i_place, i_wave, i_key) as x (place, wave, key)
                   join unnest(c_place, c_number) as c (place, number) on c.place = x.place
                  where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places)
-                   and a.tenant = x.tenant and a.task = x.task and a.key = x.key and a.number = c.number
+                   and a.tenant = h_tenant[x.place >> 20] and a.task = h_task[x.place >> 20] and a.key = x.key
+                   and a.number = c.number
                    and a.state = 'approved';
             end if;
             if d_place <> '{}' then
                 with again as (
                     update outlast.operations o
                        set state = 'planned'
-                      from unnest(i_place, i_wave, i_tenant, i_task, i_key) as x (place, wave, tenant, task, key)
+                      from unnest(i_place, i_wave, i_key) as x (place, wave, key)
                      where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places)
                        and x.place = any(d_place)
-                       and o.tenant = x.tenant and o.task = x.task and o.key = x.key and o.state = 'unknown'
+                       and o.tenant = h_tenant[x.place >> 20] and o.task = h_task[x.place >> 20] and o.key = x.key
+                       and o.state = 'unknown'
                     returning o.tenant, o.task, o.key)
                 delete from outlast.unsettled u
                  using again a
@@ -623,14 +637,14 @@ begin
             insert into outlast.operations as o (tenant, task, key, position, kind, name, state, request, decision,
                    effect, attempt, turn, epoch, arguments, created_at, intent_at, first_intent_at, deadline_at,
                    visible_at, business_key, business_rule)
-            select x.tenant, x.task, x.key, x.position, x.kind, x.name, 'running', x.request, x.decision, x.effect,
-                   x.attempt + 1, x.turn + 1, h_epoch[x.place >> 20], x.arguments, v_now, v_now, v_now,
+            select h_tenant[x.place >> 20], h_task[x.place >> 20], x.key, x.position, x.kind, x.name, 'running', x.request,
+                   x.decision, x.effect, x.attempt + 1, x.turn + 1, h_epoch[x.place >> 20], x.arguments, v_now, v_now, v_now,
                    least(v_now + x.timeout, h_deadline[x.place >> 20]),
                    least(v_now + x.timeout, h_deadline[x.place >> 20]) + coalesce(x.visible, 0),
                    x.business::json ->> 'value', x.business
-              from unnest(i_place, i_wave, i_tenant, i_task, i_key, i_position, i_kind, i_name, i_request, i_decision,
+              from unnest(i_place, i_wave, i_key, i_position, i_kind, i_name, i_request, i_decision,
                           i_effect, i_arguments, i_timeout, i_attempt, i_turn, i_business, i_visible)
-                   as x (place, wave, tenant, task, key, position, kind, name, request, decision, effect, arguments,
+                   as x (place, wave, key, position, kind, name, request, decision, effect, arguments,
                          timeout, attempt, turn, business, visible)
              where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places)
             on conflict (tenant, task, key) do update
@@ -658,10 +672,11 @@ begin
             -- What an earlier attempt held under another name than this one's is nobody's any more.
             if 0 < any(i_attempt) then
                 delete from outlast.business_keys b
-                 using unnest(i_place, i_wave, i_tenant, i_task, i_key, i_attempt)
-                       as x (place, wave, tenant, task, key, attempt)
+                 using unnest(i_place, i_wave, i_key, i_attempt)
+                       as x (place, wave, key, attempt)
                  where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places) and x.attempt > 0
-                   and b.tenant = x.tenant and b.task = x.task and b.key = x.key and b.state <> 'done'
+                   and b.tenant = h_tenant[x.place >> 20] and b.task = h_task[x.place >> 20] and b.key = x.key
+                   and b.state <> 'done'
                    and not exists (select from unnest(b_place, b_tool, b_value) as w (place, tool, value)
                                     where w.place = x.place and w.tool = b.tool and w.value = b.value);
             end if;
@@ -671,28 +686,28 @@ begin
     -- Reserved keys that nobody came to hold go again.
     if b_place <> '{}' then
         delete from outlast.business_keys b
-         using unnest(b_place, b_tenant, b_tool, b_value) as x (place, tenant, tool, value)
+         using unnest(b_place, b_tool, b_value) as x (place, tool, value)
          where h_ok[x.place >> 20] and b.task = ''
-           and b.tenant = x.tenant and b.tool = x.tool and b.value = x.value;
+           and b.tenant = h_tenant[x.place >> 20] and b.tool = x.tool and b.value = x.value;
     end if;
 
     -- Outside sessions that nobody else holds.
     if v_rare is not null then
         select v_refused || coalesce(array_agg(a.place), '{}'), v_names || coalesce(array_agg(a.name), '{}')
           into v_refused, v_names
-          from outlast.attach_sessions(v_rare, h_ok, h_epoch, e_place, e_tenant, e_task, e_state, v_now) a;
+          from outlast.attach_sessions(v_rare, h_tenant, h_task, h_ok, h_epoch, e_place, e_state, v_now) a;
     end if;
 
     -- Notes: evidence, numbered on.
     if n_place <> '{}' then
         insert into outlast.evidence (tenant, task, key, number, attempt, source, data, at)
-        select x.tenant, x.task, x.key,
+        select h_tenant[x.place >> 20], h_task[x.place >> 20], x.key,
                (select coalesce(max(e.number), 0) from outlast.evidence e
-                 where e.tenant = x.tenant and e.task = x.task and e.key = x.key)
-               + row_number() over (partition by x.tenant, x.task, x.key order by x.place),
+                 where e.tenant = h_tenant[x.place >> 20] and e.task = h_task[x.place >> 20] and e.key = x.key)
+               + row_number() over (partition by x.place >> 20, x.key order by x.place),
                x.attempt, x.source, x.data, v_now
-          from unnest(n_place, n_tenant, n_task, n_key, n_attempt, n_source, n_data)
-               as x (place, tenant, task, key, attempt, source, data)
+          from unnest(n_place, n_key, n_attempt, n_source, n_data)
+               as x (place, key, attempt, source, data)
          where h_ok[x.place >> 20];
     end if;
 
@@ -701,57 +716,61 @@ begin
         if k_place <> '{}' then
             update outlast.operations o
                set state = 'planned', result = null, error = null, ended_at = null, settled_by = null, lost = false
-              from unnest(k_place, k_tenant, k_task, k_key) as x (place, tenant, task, key)
+              from unnest(k_place, k_key) as x (place, key)
              where h_ok[x.place >> 20]
-               and o.tenant = x.tenant and o.task = x.task and o.key = x.key and o.state = 'failed';
+               and o.tenant = h_tenant[x.place >> 20] and o.task = h_task[x.place >> 20] and o.key = x.key
+               and o.state = 'failed';
         end if;
 
         -- An ended task leaves no running effect: nobody knows of those.
         with lost as (
             update outlast.operations o
                set state = 'unknown'
-              from unnest(e_place, e_tenant, e_task, e_state) as x (place, tenant, task, state)
+              from unnest(e_place, e_state) as x (place, state)
              where h_ok[x.place >> 20] and x.state in ('succeeded', 'failed', 'cancelled')
-               and o.tenant = x.tenant and o.task = x.task and o.state = 'running'
+               and o.tenant = h_tenant[x.place >> 20] and o.task = h_task[x.place >> 20] and o.state = 'running'
                and o.kind in ('tool', 'model', 'compensation')
             returning o.tenant, o.task, o.key, o.attempt)
         insert into outlast.unsettled (tenant, task, key, since, ask_at, sender_gone)
         select l.tenant, l.task, l.key, v_now, v_now, outlast.said_over(l.tenant, l.task, l.key, l.attempt)
           from lost l
         on conflict do nothing;
-        perform outlast.give_up_keys(array_agg(x.tenant), array_agg(x.task))
-           from unnest(e_place, e_tenant, e_task, e_state) as x (place, tenant, task, state)
+        perform outlast.give_up_keys(array_agg(h_tenant[x.place >> 20]), array_agg(h_task[x.place >> 20]))
+           from unnest(e_place, e_state) as x (place, state)
           where h_ok[x.place >> 20] and x.state in ('succeeded', 'failed', 'cancelled');
 
         -- What each ending comes to: a wait that is over already becomes queued at once.
-        select coalesce(array_agg(f.head), '{}'), array_agg(f.tenant), array_agg(f.task), array_agg(f.state),
+        select coalesce(array_agg(f.head), '{}'), array_agg(f.said), array_agg(f.tenant), array_agg(f.task),
+               array_agg(f.state),
                array_agg(case when f.state = 'waiting' then f.reason end), array_agg(f."end"), array_agg(f.open),
                array_agg(case when f.state = 'waiting' then f.due end), array_agg(f.announce), array_agg(f.result),
                array_agg(f.error), array_agg(f.parent), array_agg(f.parent_key), bool_or(f.over),
                bool_or(f.parent is not null)
-          into x_head, x_tenant, x_task, x_state, x_reason, x_end, x_open, x_due, x_announce, x_result, x_error,
+          into x_head, x_said, x_tenant, x_task, x_state, x_reason, x_end, x_open, x_due, x_announce, x_result, x_error,
                x_parent, x_parent_key, v_over, v_kin
-          from (select (x.place >> 20)::integer as head, x.tenant, x.task, x.reason, x."end", x.result, x.error, c.open,
-                       c.due, i.announce, i.parent, i.parent_key,
+          from (select (x.place >> 20)::integer as head, x.said, h_tenant[x.place >> 20] as tenant,
+                       h_task[x.place >> 20] as task, x.reason, x."end", x.result, x.error, c.open, c.due, i.announce, i.parent, i.parent_key,
                        x.state in ('succeeded', 'failed', 'cancelled') as over,
                        case when x.state <> 'waiting' then x.state
                             when h_facts[x.place >> 20] > x.facts then 'queued'
                             when x.reason = 'reconciliation' and c.open = 0 then 'queued'
                             when c.due <= v_now or (x.reason = 'timer' and c.due is null) then 'queued'
                             else 'waiting' end as state
-                  from unnest(e_place, e_tenant, e_task, e_end, e_state, e_reason, e_facts, e_result, e_error,
-                              e_wake_in)
-                       as x (place, tenant, task, "end", state, reason, facts, result, error, wake_in)
+                  from unnest(e_place, e_said, e_end, e_state, e_reason, e_facts, e_result, e_error, e_wake_in)
+                       as x (place, said, "end", state, reason, facts, result, error, wake_in)
                  cross join lateral (
                        select (select count(*) from outlast.unsettled u
-                                where u.tenant = x.tenant and u.task = x.task) as open,
+                                where u.tenant = h_tenant[x.place >> 20]
+                                  and u.task = h_task[x.place >> 20]) as open,
                               case when x.state = 'waiting' then
                                   coalesce(v_now + x.wake_in,
                                       (select min(o.due_at) from outlast.operations o
-                                        where o.tenant = x.tenant and o.task = x.task and o.state = 'running'
+                                        where o.tenant = h_tenant[x.place >> 20]
+                                          and o.task = h_task[x.place >> 20] and o.state = 'running'
                                           and o.kind in ('timer', 'signal', 'child'))) end as due) c
                   left join outlast.inputs i
-                    on x.state in ('succeeded', 'failed', 'cancelled') and i.tenant = x.tenant and i.task = x.task
+                    on x.state in ('succeeded', 'failed', 'cancelled') and i.tenant = h_tenant[x.place >> 20]
+                   and i.task = h_task[x.place >> 20]
                  where h_ok[x.place >> 20]) f;
 
         if v_over then
@@ -876,69 +895,108 @@ begin
          where x.state in ('succeeded', 'failed', 'cancelled');
     end if;
 
-    -- What questions say comes behind the events of their own entries; a repeat says nothing.
-    if q_place <> '{}' then
+    -- What is refused says nothing, nor does a question that is a repeat; what questions say comes behind the events of
+    -- their own entries. So what is left is counted anew.
+    if v_refused <> '{}' or q_place <> '{}' then
         select coalesce(array_agg(v.place order by v.place, v.later, v.ord), '{}'),
-               array_agg(v.tenant order by v.place, v.later, v.ord),
-               array_agg(v.task order by v.place, v.later, v.ord),
+               array_agg(v.nth order by v.place, v.later, v.ord),
                array_agg(v.kind order by v.place, v.later, v.ord),
                array_agg(v.data order by v.place, v.later, v.ord)
-          into v_place, v_tenant, v_task, v_kind, v_data
-          from (select v.place, v.tenant, v.task, v.kind, v.data, v.ord, false as later
-                  from unnest(v_place, v_tenant, v_task, v_kind, v_data) with ordinality
-                       as v (place, tenant, task, kind, data, ord)
-                 where not exists (select from unnest(q_place, q_what) as q (place, what)
-                                    where q.place = v.place and q.what = 'silent')
-                 union all
-                select q.place, h_tenant[q.place >> 20], h_task[q.place >> 20], q.kind, q.data, q.ord, true
-                  from unnest(q_place, q_what, q_kind, q_data) with ordinality as q (place, what, kind, data, ord)
-                 where q.what = 'says') v;
+          into v_place, v_nth, v_kind, v_data
+          from (select v.*, row_number() over (partition by v.place >> 20 order by v.place, v.later, v.ord) as nth
+                  from (select v.place, v.kind, v.data, v.ord, false as later
+                          from unnest(v_place, v_kind, v_data) with ordinality as v (place, kind, data, ord)
+                         where not exists (select from unnest(q_place, q_what) as q (place, what)
+                                            where q.place = v.place and q.what = 'silent')
+                         union all
+                        select q.place, q.kind, q.data, q.ord, true
+                          from unnest(q_place, q_what, q_kind, q_data) with ordinality
+                               as q (place, what, kind, data, ord)
+                         where q.what = 'says') v
+                 where v.place <> all(v_refused)) v;
+        h_said := array(
+            select count(v.place)::integer
+              from generate_series(1, v_heads) as h (head)
+              left join unnest(v_place) as v (place) on v.place >> 20 = h.head
+             group by h.head
+             order by h.head);
+        x_said := array(select h_said[x.head] from unnest(x_head) with ordinality as x (head, ord) order by x.ord);
+        h_said := array(select case when h.head = any(x_head) then 0 else h.said end
+                          from unnest(h_said) with ordinality as h (said, head)
+                         order by h.head);
     end if;
 
-    -- Events, numbered on from the locked heads; those of refused entries are left out. Then the heads, once.
-    if v_place <> '{}' or x_head <> '{}' then
-        with rows as (
-            select (v.place >> 20)::integer as head, v.tenant, v.task, v.ord, v.kind, v.data, null as state,
-                   null as reason, false as announce
-              from unnest(v_place, v_tenant, v_task, v_kind, v_data) with ordinality
-                   as v (place, tenant, task, kind, data, ord)
-             where h_ok[v.place >> 20] and (v_refused = '{}' or v.place <> all(v_refused))
-            union all
-            select x.head, x.tenant, x.task, 9223372036850000000, 'attempt.' || x."end", '{}', null, null, false
-              from unnest(x_head, x_tenant, x_task, x_end) as x (head, tenant, task, "end")
-            union all
-            select j.head, h_tenant[j.head], h_task[j.head], 9223372036850000001, j.kind, j.data, null, null, false
-              from unnest(j_head, j_kind, j_data) as j (head, kind, data)
-            union all
-            select a.head, h_tenant[a.head], h_task[a.head], 9223372036850000001 + a.ord, 'approval.withdrawn',
-                   '{"approval":' || to_json(a.id) || '}', null, null, false
-              from unnest(a_head, a_id) with ordinality as a (head, id, ord)
-            union all
-            select x.head, x.tenant, x.task, 9223372036854775807, 'task.' || x.state,
-                   case x.state when 'queued' then '{}'
-                                when 'waiting' then '{"reason":"' || x.reason || '"}'
-                                else '{' || coalesce(m_said[array_position(m_head, x.head)], '')
-                                     || '"effects_open":' || x.open || '}' end,
-                   x.state, x.reason, coalesce(x.announce, false)
-              from unnest(x_head, x_tenant, x_task, x_state, x_reason, x_open, x_announce)
-                   as x (head, tenant, task, state, reason, open, announce)
-        ), numbered as materialized (
-            select r.*, h_last[r.head] + row_number() over (partition by r.head order by r.ord) as number from rows r
-        ), said as (
-            insert into outlast.events (tenant, task, number, kind, epoch, data, at)
-            select n.tenant, n.task, n.number, n.kind, h_epoch[n.head], n.data, v_now from numbered n
-        ), messages as (
-            insert into outlast.outbox (tenant, task, number, topic, data, created_at)
-            select n.tenant, n.task, n.number, n.kind, n.data, v_now from numbered n where n.announce
-        )
+    -- Events, numbered on from the locked heads; then the heads, once each.
+    if v_place <> '{}' then
+        insert into outlast.events (tenant, task, number, kind, epoch, data, at)
+        select h_tenant[v.place >> 20], h_task[v.place >> 20], h_last[v.place >> 20] + v.nth, v.kind,
+               h_epoch[v.place >> 20], v.data, v_now
+          from unnest(v_place, v_nth, v_kind, v_data) as v (place, nth, kind, data)
+         where h_ok[v.place >> 20];
+    end if;
+    if 0 < any(h_said) then
         update outlast.tasks t
-           set last_event = n.number, state = coalesce(n.state, t.state), reason = n.reason,
-               cancelling = t.cancelling and (n.state is null or (t.undoing and n.state in ('queued', 'waiting'))),
-               undoing = t.undoing and (n.state is null or n.state in ('queued', 'waiting'))
-          from (select n.tenant, n.task, max(n.number) as number, max(n.state) as state, max(n.reason) as reason
-                  from numbered n
-                 group by n.head, n.tenant, n.task) n
-         where t.tenant = n.tenant and t.id = n.task;
+           set last_event = t.last_event + h.said
+          from unnest(h_said) with ordinality as h (said, head)
+         where t.ctid = h_at[h.head] and h_ok[h.head] and h.said > 0;
+        get diagnostics v_count = row_count;
+        if v_count < cardinality(array_remove(h_said, 0))
+           and v_count < (select count(*) from unnest(h_said, h_ok) as h (said, ok) where h.ok and h.said > 0) then
+            raise exception 'a head moved under its lock' using errcode = 'serialization_failure';
+        end if;
+    end if;
+    if x_head <> '{}' then
+        -- What a checker says of the work, and that questions are withdrawn, stands between the end of the attempt and
+        -- what becomes of the task.
+        x_more := array_fill(0, array[cardinality(x_head)]);
+        if j_head is not null or a_head is not null then
+            x_more := array(
+                select count(m.head)::integer
+                  from unnest(x_head) with ordinality as x (head, ord)
+                  left join unnest(j_head || a_head) as m (head) on m.head = x.head
+                 group by x.ord
+                 order by x.ord);
+            insert into outlast.events (tenant, task, number, kind, epoch, data, at)
+            select x.tenant, x.task,
+                   h_last[x.head] + x.said + 1 + row_number() over (partition by x.head order by m.ord),
+                   m.kind, h_epoch[x.head], m.data, v_now
+              from (select j.head, j.kind, j.data, 0 as ord
+                      from unnest(j_head, j_kind, j_data) as j (head, kind, data)
+                     union all
+                    select a.head, 'approval.withdrawn', '{"approval":' || to_json(a.id) || '}', a.ord
+                      from unnest(a_head, a_id) with ordinality as a (head, id, ord)) m
+              join unnest(x_head, x_said, x_tenant, x_task) as x (head, said, tenant, task) on x.head = m.head;
+        end if;
+        insert into outlast.events (tenant, task, number, kind, epoch, data, at)
+        select x.tenant, x.task, h_last[x.head] + e.nth, e.kind, h_epoch[x.head], e.data, v_now
+          from unnest(x_head, x_said, x_more, x_tenant, x_task, x_end, x_state, x_reason, x_open)
+               as x (head, said, more, tenant, task, "end", state, reason, open)
+         cross join lateral (values
+               (x.said + 1, 'attempt.' || x."end", '{}'),
+               (x.said + x.more + 2, 'task.' || x.state,
+                case x.state when 'queued' then '{}'
+                             when 'waiting' then '{"reason":"' || x.reason || '"}'
+                             else '{' || coalesce(m_said[array_position(m_head, x.head)], '')
+                                  || '"effects_open":' || x.open || '}' end)) as e (nth, kind, data);
+        if true = any(x_announce) then
+            insert into outlast.outbox (tenant, task, number, topic, data, created_at)
+            select e.tenant, e.task, e.number, e.kind, e.data, v_now
+              from unnest(x_head, x_said, x_more, x_tenant, x_task, x_announce)
+                   as x (head, said, more, tenant, task, announce)
+              join outlast.events e
+                on e.tenant = x.tenant and e.task = x.task and e.number = h_last[x.head] + x.said + x.more + 2
+             where x.announce;
+        end if;
+        update outlast.tasks t
+           set last_event = t.last_event + x.said + x.more + 2, state = x.state, reason = x.reason,
+               cancelling = t.cancelling and t.undoing and x.state in ('queued', 'waiting'),
+               undoing = t.undoing and x.state in ('queued', 'waiting')
+          from unnest(x_head, x_said, x_more, x_state, x_reason) as x (head, said, more, state, reason)
+         where t.ctid = h_at[x.head];
+        get diagnostics v_count = row_count;
+        if v_count <> cardinality(x_head) then
+            raise exception 'a head moved under its lock' using errcode = 'serialization_failure';
+        end if;
     end if;
 
     -- Waits that providers asked for; the longer one stays.
@@ -955,14 +1013,15 @@ begin
 
     -- Unknowns that their worker has settled, or sends again.
     if array_remove(o_settled_by, null) <> '{}' or d_place <> '{}' then
-        perform outlast.count_settled(array_agg(x.tenant), array_agg(x.task), array_agg(x.key), array_agg(x.state))
-           from (select o.place, o.tenant, o.task, o.key, o.state
-                   from unnest(o_place, o_tenant, o_task, o_key, o_state, o_settled_by)
-                        as o (place, tenant, task, key, state, settled_by)
+        perform outlast.count_settled(array_agg(h_tenant[x.place >> 20]), array_agg(h_task[x.place >> 20]),
+                                      array_agg(x.key), array_agg(x.state))
+           from (select o.place, o.key, o.state
+                   from unnest(o_place, o_key, o_state, o_settled_by)
+                        as o (place, key, state, settled_by)
                   where o.settled_by is not null
                   union all
-                 select i.place, i.tenant, i.task, i.key, 'planned'
-                   from unnest(i_place, i_tenant, i_task, i_key) as i (place, tenant, task, key)
+                 select i.place, i.key, 'planned'
+                   from unnest(i_place, i_key) as i (place, key)
                   where i.place = any(d_place)) x
           where h_ok[x.place >> 20] and x.place <> all(v_refused);
     end if;

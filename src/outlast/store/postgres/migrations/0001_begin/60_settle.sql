@@ -324,10 +324,10 @@ begin
          where o.tenant = x.tenant and o.task = x.task and o.key = x.key and o.state = 'unknown'
         returning o.*, x.task_ended, x.place
     )
-    select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect, o.attempt,
-           o.turn, o.epoch, o.arguments, o.result, o.error, o.created_at, o.intent_at, o.first_intent_at, o.deadline_at,
-           o.due_at, o.ended_at, o.settled_by, o.business_key, o.idempotency_key, o.usage, o.visible_at, i.trace,
-           o.task_ended
+    select o.tenant, o.task, o.key::text, o.position, o.kind::text, o.name, o.state::text, o.request, o.decision,
+           o.effect::text, o.attempt, o.turn, o.epoch, o.arguments, o.result, o.error, o.created_at, o.intent_at,
+           o.first_intent_at, o.deadline_at, o.due_at, o.ended_at, o.settled_by, o.business_key, o.idempotency_key,
+           o.usage, o.visible_at, i.trace, o.task_ended
       from turned o
       join outlast.inputs i on i.tenant = o.tenant and i.task = o.task
      order by o.place;

@@ -22,7 +22,7 @@ begin
                as s (tenant, task, who, reason, reopen, deadline, place)
          order by s.place
     loop
-        select t.state, t.round, t.lane, t.last_event into v_head
+        select t.state::text, t.round::integer, t.lane, t.last_event into v_head
           from outlast.tasks t
          where t.tenant = v_item.tenant and t.id = v_item.task;
         if not found then
@@ -243,7 +243,7 @@ begin
                as s (tenant, task, version, lane, seen_version, seen_epoch, seen_event, who, reason, place)
          order by s.place
     loop
-        select t.state, t.epoch, t.last_event, t.lane, l.version into v_head
+        select t.state::text, t.epoch, t.last_event, t.lane, l.version into v_head
           from outlast.tasks t
           join outlast.lanes l on l.id = t.lane
          where t.tenant = v_item.tenant and t.id = v_item.task;
@@ -337,7 +337,7 @@ begin
                as s (tenant, task, verdict, who, reason, evidence, seen, place)
          order by s.place
     loop
-        select t.state, t.round, t.last_event into v_head
+        select t.state::text, t.round, t.last_event into v_head
           from outlast.tasks t
          where t.tenant = v_item.tenant and t.id = v_item.task;
         if not found then

@@ -51,7 +51,7 @@ begin
     v_count := 0;
     v_sessions := array(select s.id from outlast.sessions s where s.lost_at is not null);
     for v_one in
-        select t.tenant, t.id as task, t.epoch, t.round, t.last_event, t.lane, t.cancelling and not t.undoing as cut,
+        select t.tenant::text, t.id::text as task, t.epoch, t.round, t.last_event, t.lane, t.cancelling and not t.undoing as cut,
                l.session
           from unnest(v_sessions) as s (id)
          cross join lateral (
@@ -101,7 +101,7 @@ begin
     v_count := 0;
     v_now := coalesce(p_now, outlast.clock_us());
     for v_one in
-        select t.tenant, t.id as task, t.state, t.epoch, t.last_event, t.lane, t.undoing,
+        select t.tenant::text, t.id::text as task, t.state, t.epoch, t.last_event, t.lane, t.undoing,
                t.cancelling and not t.undoing as cut
           from outlast.timers m
           join outlast.tasks t on t.tenant = m.tenant and t.id = m.task
@@ -146,7 +146,7 @@ begin
     v_count := 0;
     v_now := coalesce(p_now, outlast.clock_us());
     for v_one in
-        select t.tenant, t.id as task, t.state, t.reason, t.last_event, t.lane
+        select t.tenant::text, t.id::text as task, t.state, t.reason, t.last_event, t.lane
           from outlast.timers m
           join outlast.tasks t on t.tenant = m.tenant and t.id = m.task
          where m.kind = 'wake' and m.due_at <= v_now
@@ -227,7 +227,7 @@ begin
         return;
     end if;
     for v_one in
-        select t.tenant, t.id as task, t.epoch, t.last_event, t.lane, t.cancelling and not t.undoing as cut
+        select t.tenant::text, t.id::text as task, t.epoch, t.last_event, t.lane, t.cancelling and not t.undoing as cut
           from outlast.leases l
           join outlast.tasks t on t.tenant = l.tenant and t.id = l.task and t.state = 'running' and t.epoch = l.epoch
          where l.session = p_session
