@@ -408,7 +408,9 @@ class SqliteStore:
 
     async def sweep(self, request: SweepRequest, *, now: int | None = None) -> Swept:
         """Sweep once; see ``Store.sweep``."""
-        return await self._desk().write(lambda tx: sweeping.sweep(tx, request, now))
+        return await self._desk().write(
+            lambda tx: sweeping.sweep(tx, request, now), peek=lambda tx: sweeping.peek(tx, request, now)
+        )
 
     async def take_messages(self, limit: int, *, now: int | None = None) -> list[Message]:
         """Read pending outbox rows; see ``Store.take_messages``."""

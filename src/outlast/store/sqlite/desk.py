@@ -7,8 +7,7 @@ Both are plain and synchronous, and used by one thread at a time; ``executor`` d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -25,8 +24,7 @@ Verb = Callable[[Transaction], Any]
 """What is done inside a transaction; it awaits nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A verb to carry out.
 
     peek: what may answer it without a writing transaction, or None to say that one is needed.
@@ -36,16 +34,14 @@ class Call:
     peek: Verb | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What came of one verb: its answer, or the error that it raised."""
 
     answer: Any = None
     error: Exception | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
+class Carried(NamedTuple):
     """What came of a group, verb by verb, and what is to be hinted since it is committed. None: there was no
     time for it, and it was not begun."""
 
@@ -72,7 +68,11 @@ class Desk:
         """Answer the open connection. Raises StoreUnavailable."""
         if self._connection is None:
             self._connection = self._connect(self.path)
+            self._opened(self._connection)
         return self._connection
+
+    def _opened(self, connection: apsw.Connection) -> None:
+        """Do what has to be done with a fresh connection."""
 
     def close(self) -> None:
         """Close the connection; idempotent."""
@@ -143,13 +143,9 @@ class Writer(Desk):
         self._seen: tuple[apsw.Connection, int] | None = None
         self._log: Log | None = None
 
-    def connection(self) -> apsw.Connection:
-        """Answer the open connection. Raises StoreUnavailable."""
-        fresh = self._connection is None
-        connection = super().connection()
-        if fresh and self.path != connections.MEMORY:
+    def _opened(self, connection: apsw.Connection) -> None:
+        if self.path != connections.MEMORY:
             self._log = Log(connection)
-        return connection
 
     def tend(self) -> float | None:
         """Keep the write-ahead log small; answer after how many seconds to ask again, None for after a
@@ -163,6 +159,11 @@ class Writer(Desk):
         lock is not to be had), every verb in it has failed. The first two are begun however long they take,
         the others until GROUP_SECONDS after the first.
         """
+        if len(calls) == 1 and (peek := calls[0].peek) is not None:
+            carried = self.look([peek])
+            (seen,) = carried.outcomes
+            found = seen is not None and (seen.answer is not None or seen.error is not None)
+            return carried if found else self._write([calls[0].verb])
         peeks = [(index, call.peek) for index, call in enumerate(calls) if call.peek is not None]
         if not peeks:
             return self._write([call.verb for call in calls])

@@ -55,6 +55,7 @@ TABLES = (
     "migrations",
 )
 """Every table that both stores have."""
+_FILLED = " union all ".join(f"select '{table}' where exists (select 1 from {table})" for table in TABLES)
 QUEUE_BOUND = 10_000
 _LAST = "\U0010ffff"
 """Sorts after every id."""
@@ -269,4 +270,9 @@ def health(tx: Transaction) -> Health:
 
 def dump(tx: Transaction) -> dict[str, list[dict[str, Any]]]:
     """Read every row of every table; see ``Store.dump``."""
-    return {table: tx.named_rows(f"select * from {table} order by 1, 2, 3") for table in TABLES}
+    # Most tables of most stores hold nothing: to ask all of them at once costs less than to read each.
+    filled = {table for (table,) in tx.execute(_FILLED)}
+    return {
+        table: tx.named_rows(f"select * from {table} order by 1, 2, 3") if table in filled else []
+        for table in TABLES
+    }
