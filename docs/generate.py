@@ -42,7 +42,6 @@ from outlast.observability.logs import event_name
 from outlast.otherside import problems as refusals
 from outlast.server import create_app, reading
 from outlast.server.problem import PROBLEMS
-from outlast.server.routes.tasks import MAX_LEDGER
 from outlast.settings import Settings
 from outlast.store.posting import MAX_INBOX, CancelReply, Posted
 from outlast.streams import tail
@@ -328,7 +327,6 @@ def limits() -> str:
          "unknown, when the call was done"),
         ("the body of an HTTP request", body, "`body_too_large`"),
         ("`Prefer: wait`", f"{reading.MAX_WAIT_S} s", "shortened"),
-        ("operations of one task in an HTTP answer", f"{MAX_LEDGER:,}", "cut"),
         ("events kept for a follower that does not read",
          f"{tail.BUFFER:,}, or {tail.BUFFER_BYTES:,} bytes of their data",
          "`stream_overrun`; resume after the last number"),

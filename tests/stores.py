@@ -8,27 +8,27 @@ that a fault in one of them does not take the other's tests with it.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import apsw
 import asyncpg
 import pytest
-from tests import warm
 
 from outlast.store.contract import Store
-from outlast.testing.servers import EmbeddedPostgres
 from outlast.testing.store_suite.scene import Backdoor, Reopen
 
 __all__ = [
     "STORES",
     "backdoor",
+    "copied_sqlite_url",
     "database_url",
     "emptied_postgres_url",
     "new_store",
     "reopen",
-    "shared_postgres_url",
     "store",
     "store_kind",
 ]
@@ -133,15 +133,6 @@ def store_kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture(scope="session")
-def shared_postgres_url(postgres_server: EmbeddedPostgres, postgres_template: str) -> str:
-    """A migrated database that tests use one after the other, emptied in between: faster than new ones."""
-    # Several folders bind these fixtures; each binding has a database of its own.
-    url = postgres_server.create_database(template=postgres_template)
-    warm.shared.add(url)
-    return url
-
-
 @pytest.fixture
 async def emptied_postgres_url(shared_postgres_url: str) -> str:
     """The URL of a PostgreSQL database that is this test's own while it runs, migrated and without rows."""
@@ -182,11 +173,18 @@ async def _rows_anywhere(connection: Any) -> str:
 
 
 @pytest.fixture
+def copied_sqlite_url(sqlite_url: str, sqlite_template: Path) -> str:
+    """The URL of an SQLite database of this test's own, migrated and without rows."""
+    shutil.copyfile(sqlite_template, sqlite_url.removeprefix("sqlite:///"))
+    return sqlite_url
+
+
+@pytest.fixture
 def database_url(store_kind: str, request: pytest.FixtureRequest) -> str:
     """The URL of a database of this test's own; nothing need be in it yet."""
     if store_kind == "sqlite-memory":
         return MEMORY
-    fixture = {"sqlite-file": "sqlite_url", "postgres": "emptied_postgres_url"}[store_kind]
+    fixture = {"sqlite-file": "copied_sqlite_url", "postgres": "emptied_postgres_url"}[store_kind]
     return str(request.getfixturevalue(fixture))
 
 

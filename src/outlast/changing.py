@@ -489,10 +489,11 @@ async def _task(store: Store, tenant: str, task: str) -> TaskRow:
 
 
 async def _ledger(store: Store, tenant: str, task: str) -> Any:
+    """Read a task's ledger in order, without arguments and results."""
     after: str | None = None
     page = PAGE
     while page == PAGE:
-        query = OperationFilter(tenant=tenant, task=task, after=after, limit=PAGE)
+        query = OperationFilter(tenant=tenant, task=task, after=after, limit=PAGE, values=False)
         rows = await store.list_operations(query)
         for row in rows:
             yield row

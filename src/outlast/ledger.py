@@ -59,8 +59,9 @@ class Operations:
     ) -> Sequence[OperationView]:
         """List a task's operations in order, or, without a task, the tenant's unknown ones.
 
-        state: of a task's only those; without a task no other than ``unknown``. after: the key, or without a
-        task the id, to go on behind. Raises InvalidRequest.
+        Without their arguments and results, which ``show`` has. state: of a task's only those; without a task
+        no other than ``unknown``. after: the id of the one to go on behind; of a task's its key will do. What
+        is recorded or settled meanwhile shifts no page. Raises InvalidRequest.
         """
         if task is None:
             state = state or "unknown"
@@ -69,7 +70,7 @@ class Operations:
                     f"operations that are {state} are listed by task; without one only what is unknown",
                     pointer="/state",
                 )
-        query = OperationFilter(tenant=tenant, task=task, state=state, after=after, limit=limit)
+        query = OperationFilter(tenant=tenant, task=task, state=state, after=after, limit=limit, values=False)
         return [OperationView.of(row) for row in await self._app.store.list_operations(query)]
 
     async def show(
@@ -206,7 +207,8 @@ class Operations:
         if not rows:
             raise OperationNotFound(f"no operation {operation} in tenant {tenant}")
         row = rows[0]
-        state = await store.read_open(tenant, task, key)
+        tool = self._app.registry.tools.get(row.name)
+        state = await store.read_open(tenant, task, key, provider=None if tool is None else tool.provider)
         if state is None:
             return PlanView(
                 operation=operation,

@@ -135,8 +135,9 @@ class EventView:
 class OperationView:
     """An operation of the ledger.
 
-    idempotency_key: what was sent; the operation's id, unless a fork took it over from the task that it was
-    made from. usage: tokens and cost that its attempts have spent, where they said so.
+    arguments, result: None in lists. idempotency_key: what was sent; the operation's id, unless a fork took
+    it over from the task that it was made from. usage: tokens and cost that its attempts have spent, where
+    they said so.
     """
 
     id: str

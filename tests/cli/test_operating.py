@@ -60,6 +60,13 @@ def test_an_unknown_outcome_is_settled_by_a_person(terminal: Terminal, worker: R
         watching.until("task.waiting")
         (operation,) = terminal.run("operations", "list", "--json").json["items"]
         assert (operation["task"], operation["name"], operation["state"]) == (task, "send_letter", "unknown")
+        (same,) = terminal.run("operations", "list", "--task", task, "--json").json["items"]
+        assert same == operation
+        assert {"arguments", "result"} & set(operation) == set()
+        after = ("--task", task, "--after", operation["id"])
+        assert terminal.run("operations", "list", *after, "--json").json == {"items": [], "next": None}
+        paged = terminal.run("operations", "list", "--task", task, "--limit", "1", "--json").json
+        assert paged["next"] == operation["id"]
         assert operation["id"] in terminal.run("operations", "list").out
         early = terminal.run(
             "operations", "settle", operation["id"], "did_not_happen", "--reason", "no", "--json"
@@ -195,7 +202,7 @@ def test_a_key_makes_one_task(terminal: Terminal) -> None:
 def test_lists_are_filtered_and_in_pages(terminal: Terminal) -> None:
     tasks = [submit(terminal, "greet", name=str(number))["id"] for number in range(3)]
     page = terminal.run("tasks", "list", "--json", "--limit", "2").json
-    # Values are shown of one task alone: in a list they were not read.
+    # Values are shown of one task alone, or of one operation: in a list they were not read.
     assert all("agent" in item and not {"input", "result"} & set(item) for item in page["items"])
     rest = terminal.run("tasks", "list", "--json", "--limit", "2", "--before", page["next"]).json
     assert [item["id"] for item in page["items"] + rest["items"]] == tasks[::-1]

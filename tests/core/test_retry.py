@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlast.core.retry import Backoff, Stop, StopReason, delay_before, next_delay, parse_retry_after
+from outlast.core.retry import (
+    MAX_WAIT_S,
+    Backoff,
+    Stop,
+    StopReason,
+    delay_before,
+    next_delay,
+    parse_retry_after,
+    sensible_wait,
+)
 from outlast.errors import ConfigurationError
 
 CALM = Backoff(base_s=1, max_s=8, jitter_s=0, attempts=6, total_s=30)
@@ -225,3 +234,13 @@ def test_parse_retry_after_agrees_with_the_library_that_writes_dates(moment: dat
 def test_parse_retry_after_never_raises(header: str, now: float) -> None:
     wait = parse_retry_after(header, now)
     assert wait is None or (math.isfinite(wait) and wait >= 0)
+
+
+@pytest.mark.parametrize("asked", [0.0, 0.5, MAX_WAIT_S])
+def test_a_wait_up_to_a_century_is_taken_as_it_is(asked: float) -> None:
+    assert sensible_wait(asked) == asked
+
+
+@pytest.mark.parametrize("asked", [None, -0.1, MAX_WAIT_S + 1, 1e300, math.inf, -math.inf, math.nan])
+def test_a_wait_that_makes_no_sense_is_none(asked: float | None) -> None:
+    assert sensible_wait(asked) is None

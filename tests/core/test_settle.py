@@ -10,7 +10,7 @@ from typing import NamedTuple, get_args
 import pytest
 
 from outlast.core.operation import AFTER_UNKNOWN, EFFECTS
-from outlast.core.settle import ASK_AGAIN_S, Action, Answer, Asked, Late, Open, Plan, plan
+from outlast.core.settle import ASK_AGAIN_S, LEFT_ALONE, Action, Answer, Asked, Late, Open, Plan, plan
 
 SECOND = 1_000_000
 SENT = 1_700_000_000 * SECOND
@@ -244,6 +244,25 @@ def test_after_the_last_of_them_a_person_is_asked() -> None:
     said = plan(silent, NOW, Asked(answer="no_evidence", at=NOW))
     assert said.action == "person"
     assert str(len(ASK_AGAIN_S) + 1) in said.why
+
+
+def test_nobody_is_asked_who_wants_to_be_left_alone_and_those_sent_first_are_asked_first_after_that() -> None:
+    until, ages = NOW + 9 * SECOND, (0, 1, 60, 3_599, 3_600, 9_999)
+    plans = []
+    for row in TABLE:
+        held = plan(replace(row.operation, held_until=until), NOW, row.asked)
+        free = plan(row.operation, NOW, row.asked)
+        assert held == free or (free.action, held.action) == ("ask", "wait")
+        assert held.action != "ask"
+    for age in ages:
+        sent_at = until - age * SECOND
+        operation = replace(TABLE[0].operation, effect="queryable", can_find=True, late=None)
+        plans.append(plan(replace(operation, first_intent_at=sent_at, held_until=until), NOW))
+    assert {one.why for one in plans} == {LEFT_ALONE}
+    instants = [one.at or 0 for one in plans]
+    assert instants == sorted(instants, reverse=True)
+    assert len(set(instants)) == len(ages) - 1
+    assert (instants[0], instants[-1]) == (until + SECOND, until)
 
 
 def test_an_effect_class_that_does_not_exist_is_a_fault() -> None:

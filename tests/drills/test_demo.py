@@ -22,6 +22,7 @@ from outlast.drills.reimbursement import run_demo
 from outlast.drills.stage import Played, Stage
 from outlast.drills.windows import WINDOWS, Window
 from outlast.errors import ConfigurationError
+from outlast.testing.checkers import CHECKERS
 from outlast.testing.recorder import Rule
 from outlast.testing.servers import EmbeddedPostgres
 
@@ -48,9 +49,9 @@ def of(*names: str) -> list[Window]:
     return [window for window in WINDOWS if window.name in names]
 
 
-async def played(*windows: Window, postgres: str | None = None) -> tuple[int, str]:
+async def played(*windows: Window, postgres: str | None = None, json: bool = False) -> tuple[int, str]:
     said = io.StringIO()
-    code = await run_demo(postgres, False, Console(file=said, width=120), windows=windows)
+    code = await run_demo(postgres, json, Console(file=said, width=120), windows=windows)
     return code, said.getvalue()
 
 
@@ -61,8 +62,9 @@ def test_the_whole_demo_passes_and_says_so_in_json(folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
     said = json.loads(done.stdout)
-    assert list(said) == ["verdict", "windows"]
+    assert list(said) == ["verdict", "windows", "checkers"]
     assert said["verdict"] == "pass"
+    assert said["checkers"] == {"asked": len(CHECKERS), "problems": []}
     facts = {window.pop("name"): window for window in said["windows"]}
     assert list(facts) == list(ATTEMPTS)
     for name, window in facts.items():
@@ -269,6 +271,33 @@ async def test_a_window_that_does_not_get_to_its_end_fails_and_the_next_is_playe
     assert "the window: expected 'played to its end', seen 'TimeoutError: nobody serves'" in said
     assert "FAIL  0 tickets, 0 POSTs, task queued in 0 attempts" in said
     assert "PASS  1 ticket, 1 POST, task succeeded in 1 attempt" in said
+
+
+async def test_a_checker_that_says_no_fails_the_demo_though_each_window_passed(folder: Path) -> None:
+    (window,) = of("twin_submissions")
+
+    async def left_over(stage: Stage) -> Played:
+        seen = await window.play(stage)
+        await stage.submit(run=2)
+        stage.accepted.add(("default", "task_that_is_nowhere"))
+        return seen
+
+    code, said = await played(replace(window, play=left_over))
+    assert code == 1
+    plain = re.sub(r"\s+", " ", said)
+    assert "PASS  1 ticket, 1 POST, task succeeded in 1 attempt" in said
+    assert "FAIL the checkers; everything is kept in" in plain
+    assert "is queued in a quiet system" in plain
+    assert "task_that_is_nowhere" in plain
+    assert len(files(folder)) == 1
+    code, said = await played(replace(window, play=left_over), json=True)
+    verdict = json.loads(said)
+    assert (code, verdict["verdict"]) == (1, "fail")
+    assert ["problems" in each for each in verdict["windows"]] == [False]
+    assert {each["what"] for each in verdict["checkers"]["problems"]} == {
+        "accepted is stored",
+        "quiet is quiet",
+    }
 
 
 async def test_a_fault_that_was_not_done_is_no_pass(folder: Path) -> None:

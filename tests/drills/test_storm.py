@@ -488,6 +488,33 @@ class TestJudges:
         [trouble] = storm._troubles
         assert trouble.startswith("the world did not come to rest")
 
+    async def test_there_is_no_rest_while_a_submit_is_on_its_way(
+        self, world: Any, load: Load, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Seed 3047 on PostgreSQL: the database restarted, three submits waited for it, and the world was
+        stopped between their commits and the claims."""
+        looks, answered = asyncio.Queue[str](), asyncio.Event()
+
+        async def ask(method: str, path: str, *_: Any, **__: Any) -> Answer:
+            await answered.wait()
+            return Answer(status=202, body={"id": "task"})
+
+        monkeypatch.setattr(load._client, "ask", ask)
+        submitting = asyncio.create_task(load._submit(1))
+        storm = self.storm(world, load)
+        monkeypatch.setattr(storm, "_tell", lambda what, share: looks.put_nowait(what))
+        resting = asyncio.create_task(storm._rest())
+        await looks.get()
+        load.calm_down()
+        again = asyncio.create_task(looks.get())
+        await asyncio.wait({resting, again}, return_when=asyncio.FIRST_COMPLETED)
+        assert not resting.done()
+        answered.set()
+        await submitting
+        load.tracked[0].ended = "succeeded"
+        await resting
+        assert storm._troubles == []
+
     async def test_a_world_that_does_not_heal_is_judged_all_the_same(
         self, world: Any, load: Load, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -12,6 +12,8 @@ from outlast.engine.settings import WorkerSettings
 from outlast.engine.worker import Worker
 from outlast.handle import TaskHandle
 from outlast.store.contract import Store
+from outlast.store.rows import OperationFilter
+from outlast.submitting import DEFAULT_TENANT
 from outlast.testing.checkers import Violation, check_all
 from outlast.testing.recorder import Recorder
 from outlast.views import EventView, OperationView, QueueView, TaskView
@@ -99,8 +101,9 @@ class House:
         return list(await self.app.stored_events(handle.id))
 
     async def operations(self, handle: TaskHandle | TaskView) -> dict[str, OperationView]:
-        """Answer a task's ledger by key."""
-        return {one.key: one for one in await self.app.operations.list(task=handle.id)}
+        """Answer a task's ledger by key, with all values."""
+        query = OperationFilter(tenant=DEFAULT_TENANT, task=handle.id)
+        return {row.key: OperationView.of(row) for row in await self.store.list_operations(query)}
 
     async def violations(self, recorder: Recorder | None = None, *, quiet: bool = True) -> list[Violation]:
         """Ask every checker."""

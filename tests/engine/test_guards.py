@@ -585,6 +585,20 @@ async def test_to_be_told_to_wait_does_not_use_up_the_attempts(house: House, rec
     assert all(wait >= 1.0 for wait in waits[:3])
 
 
+@pytest.mark.parametrize("nonsense", ["0", "9" * 15, "9" * 300])
+async def test_a_wait_that_makes_no_sense_is_none_and_uses_up_the_attempts(
+    house: House, recorder: Recorder, nonsense: str
+) -> None:
+    policy = Backoff(base_s=0.02, max_s=0.02, jitter_s=0, attempts=3)
+    files = register(house, recorder, retry=policy)
+    await recorder.plan(*[Rule.refuse(429, retry_after=nonsense)] * 5)
+    view = await house.run(files)
+    assert str(view.result).startswith("failed: ")
+    assert len(await posts(recorder)) == 3
+    assert (await house.store.dump())["provider_waits"] == []
+    assert await house.violations(recorder) == []
+
+
 async def test_a_wait_of_a_day_is_parked_with_a_timer_and_holds_nothing(
     house: House, recorder: Recorder
 ) -> None:

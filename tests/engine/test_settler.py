@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.engine.house import PATIENCE_S, House
@@ -16,8 +16,8 @@ from tests.engine.house import PATIENCE_S, House
 from outlast import Outlast, TaskContext, ToolCall, Uncertain, clock, telemetry
 from outlast.core import settle, values
 from outlast.core.retry import Backoff
-from outlast.engine.finding import Found
-from outlast.errors import SettlementConflict, StoreUnavailable, ToolFailed
+from outlast.engine.finding import AT_ONCE, Finding, Found, Inquiries
+from outlast.errors import NotSent, SettlementConflict, StoreUnavailable, ToolFailed
 from outlast.handle import TaskHandle
 from outlast.ledger import ToolStats
 from outlast.store.reconciling import OpenItem, OpenRequest, Postponement, SettledCounts
@@ -366,6 +366,135 @@ async def test_the_other_side_may_ask_for_a_pause_before_the_next_question(
     assert view.result == (await recorder.tickets())[0]["id"]
     first, second = await calls(recorder, "GET")
     assert second.arrived_at - (first.ended_at or 0) >= 2.0
+
+
+@pytest.mark.parametrize("nonsense", ["0", "9" * 15, "9" * 300])
+async def test_a_wait_that_makes_no_sense_is_a_question_without_evidence(
+    house: House, recorder: Recorder, monkeypatch: pytest.MonkeyPatch, nonsense: str
+) -> None:
+    """It neither goes on for ever, asked again at once, nor waits for longer than a database can say."""
+    monkeypatch.setattr(settle, "ASK_AGAIN_S", (0, 0))
+    files = register(house, recorder, visible_within=0)
+    await recorder.plan(Rule.act_then_reset())
+    await recorder.plan(Rule.refuse(429, retry_after=nonsense).on(method="GET", times=9))
+    postponed = put_back(house)
+    handle = await house.submit(files)
+    house.start()
+    left = await left_to_a_person(postponed)
+    assert [(one.unusable, one.wait) for one in left] == [(True, None)] * 3
+    assert len(await calls(recorder, "GET")) == 3
+    assert (await house.store.dump())["provider_waits"] == []
+    assert (await house.waits(handle, "reconciliation")).state == "waiting"
+
+
+async def log_until(recorder: Recorder, count: int, method: str) -> list[Call]:
+    """Wait until so many requests were answered, and answer them."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            seen = [call for call in await calls(recorder, method) if call.ended_at is not None]
+            if len(seen) >= count:
+                return seen
+            await asyncio.sleep(0.02)
+
+
+async def test_a_wait_that_one_process_was_asked_for_holds_the_questions_of_all(
+    house: House, recorder: Recorder
+) -> None:
+    files = register(house, recorder, visible_within=0)
+    await recorder.plan(Rule.act_then_reset())
+    await recorder.plan(Rule.act_then_reset())
+    await recorder.plan(Rule.refuse(429, retry_after="3").on(method="GET"))
+    postponed = put_back(house)
+    first = await house.submit(files)
+    house.start()
+    async with asyncio.timeout(PATIENCE_S):
+        assert (await postponed.get()).wait == ("create", 3_000_000)
+    await house.stop()
+    # What another process has in memory is nothing.
+    house.start()
+    second = await house.submit(files, amount="7.00")
+    for handle in (first, second):
+        assert (await house.ended(handle)).state == "succeeded"
+    refused, *after = await calls(recorder, "GET")
+    assert len(after) == 2
+    assert [call for call in after if call.arrived_at - (refused.ended_at or 0) < 3.0] == []
+    assert len(await recorder.tickets()) == 2
+    assert await house.violations(recorder) == []
+
+
+async def test_what_the_settler_would_ask_is_put_off_once_while_a_call_was_told_to_wait(
+    house: House, recorder: Recorder
+) -> None:
+    """The wait is asked of a send. What is unknown keeps its turn and its count, and nothing spins."""
+
+    async def find(call: ToolCall) -> Any:
+        if next(asked) < 2:
+            raise NotSent("nobody there")
+        return await by_key(call, recorder.url)
+
+    asked = itertools.count()
+    files = register(house, recorder, find=find, visible_within=0)
+    await recorder.plan(Rule.act_then_reset())
+    await recorder.plan(Rule.act_then_reset())
+    handles = [await house.submit(files, amount=f"{number}.00") for number in (1, 2)]
+    postponed = put_back(house)
+    house.start()
+    async with asyncio.timeout(PATIENCE_S):
+        for _ in handles:
+            assert (await postponed.get()).unusable
+    await recorder.plan(Rule.refuse(429, retry_after="3").on(method="POST"))
+    third = await house.submit(files, amount="3.00")
+    refused = (await log_until(recorder, 3, "POST"))[-1]
+    async with asyncio.timeout(PATIENCE_S):
+        offs = [await postponed.get() for _ in handles]
+    for off in offs:
+        assert (off.why, off.held, off.unusable, off.wait) == (settle.LEFT_ALONE, True, False, None)
+        place = await house.place(f"{off.task}:{off.key}")
+        assert place is not None
+        assert (place.asked, place.unusable, place.needs_person) == (1, 1, False)
+        assert place.ask_at is not None
+        [row] = (await house.store.dump())["provider_waits"]
+        assert place.ask_at.timestamp() * 1_000_000 >= row["until_at"]
+    plan = await house.app.operations.plan(f"{offs[0].task}:{KEY}")
+    assert (plan.action, plan.why) == ("wait", settle.LEFT_ALONE)
+    for handle in (*handles, third):
+        assert (await house.ended(handle)).state == "succeeded"
+    assert postponed.empty()
+    questions = await calls(recorder, "GET")
+    assert len(questions) == 2
+    assert [call for call in questions if call.arrived_at - (refused.ended_at or 0) < 3.0] == []
+    assert await house.violations(recorder) == []
+
+
+async def test_a_question_that_stood_behind_others_heeds_a_wait_that_came_meanwhile() -> None:
+    """And nobody reads the store again who stood behind nobody."""
+    app = Outlast("tests")
+    go_on, reads = asyncio.Event(), itertools.count()
+
+    async def find(call: ToolCall) -> None:
+        await go_on.wait()
+
+    async def create(call: ToolCall) -> None:
+        raise AssertionError("nobody sends it")
+
+    app.tool(name="create", effect="queryable", find=find)(create)
+    tool, inquiries = app.registry.tools["create"], Inquiries()
+
+    async def held_s() -> float:
+        next(reads)
+        return 5.0
+
+    async def ask() -> Finding:
+        query = cast(Any, lambda: None)
+        return await inquiries.ask(tool, query, {}, tenant=DEFAULT_TENANT, held_s=held_s)
+
+    asked = [asyncio.ensure_future(ask()) for _ in range(AT_ONCE + 2)]
+    await asyncio.sleep(0)
+    go_on.set()
+    found = await asyncio.gather(*asked)
+    assert [one.asked for one in found] == [True] * AT_ONCE + [False] * 2
+    assert [one.wait_s for one in found[AT_ONCE:]] == [5.0] * 2
+    assert next(reads) == 2
 
 
 # -- whoever sent it -----------------------------------------------------------------------------------------

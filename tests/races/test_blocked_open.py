@@ -176,4 +176,21 @@ async def _(place: Place) -> None:
     assert row["asked"] == 0
 
 
+@blocked("postpone", "provider-wait", "changed")
+async def _(place: Place) -> None:
+    """A send was told to wait for longer, in this very moment: that wait is kept."""
+    scene = place.scene
+    session = await scene.session()
+    await left(scene)
+    [item] = await ended(looking(scene, session))
+    sends = await scene.running()
+    outcome = await scene.outcome(sends, await scene.called(sends), "planned", wait=("mail", 9 * SECOND))
+    async with rival(place.url) as other:
+        await other.flush(scene.batch(scene.writes(sends, outcome), writer="wr_other"), scene.now)
+        told_less = replace(back(item), wait=("mail", 3 * SECOND))
+        assert await other.commits_first(scene.store.postpone([told_less], now=scene.now)) == [True]
+    [row] = (await scene.store.dump())["provider_waits"]
+    assert row["until_at"] == scene.now + 9 * SECOND
+
+
 test_a_blocked_twin_tells_the_truth = told(BLOCKED)

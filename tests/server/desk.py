@@ -88,6 +88,13 @@ class Desk:
         async def wonders(task: TaskContext, choices: list[Any] | None = None) -> Any:
             return await task.ask("Which one is it?", choices=choices, timeout="1h")
 
+        async def one() -> int:
+            return 1
+
+        @app.agent
+        async def steps(task: TaskContext, count: int) -> int:
+            return sum([await task.step(one) for _ in range(count)])
+
         @app.agent
         async def parent(task: TaskContext, count: int) -> list[Any]:
             children = [task.spawn(echo, {"value": number}) for number in range(count)]
@@ -141,11 +148,11 @@ class Desk:
         await self.app.wait(task, timeout=PATIENCE_S)
         return task
 
-    async def unknown(self) -> str:
+    async def unknown(self, to: str = "the bank") -> str:
         """Have a call end as unknown, and answer its operation's id."""
         if not self._workers:
             self.work()
-        task = await self.submitted("correspond", to="the bank")
+        task = await self.submitted("correspond", to=to)
         await self.waiting(task)
         return f"{task}:send_letter#1"
 

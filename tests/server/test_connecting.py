@@ -256,13 +256,23 @@ async def test_changes(desk: Desk, far: Client) -> None:
 # -- the desks -----------------------------------------------------------------------------------------------
 
 
-async def test_the_ledger_and_the_queue(desk: Desk, far: Client) -> None:
+async def test_the_ledger_and_the_queue(desk: Desk, far: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     name = await desk.unknown()
     task = name.partition(":")[0]
     near = desk.app.operations
     assert await far.operations.list() == await near.list(state="unknown")
     assert await far.operations.list(task=task) == await near.list(task=task)
     assert await far.operations.list(task=task, state="succeeded") == []
+    assert await far.operations.list(task=task, after=name) == await far.operations.list(
+        task=task, after="send_letter#1"
+    )
+    monkeypatch.setattr(desks, "PAGE", 2)
+    many = await desk.ended("steps", count=5)
+    for after in (None, "one#2", f"{many}:one#3"):
+        for limit in (1, 2, 3, 4, 5, 9):
+            expected = await near.list(task=many, after=after, limit=limit)
+            assert await far.operations.list(task=many, after=after, limit=limit) == expected
+            assert len(expected) == min(limit, {None: 5, "one#2": 3}.get(after, 2))
     assert await far.operations.show(name) == await near.show(name)
     assert await far.operations.places([name]) == await near.places([name])
     assert await far.operations.timeline(name) == await near.timeline(name)

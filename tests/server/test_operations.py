@@ -25,6 +25,30 @@ async def test_the_queue_lists_what_is_unknown_in_pages(desk: Desk) -> None:
     assert rest["next"] is None
 
 
+async def test_a_list_leaves_the_values_to_those_who_look_at_one(desk: Desk) -> None:
+    """They are up to megabytes each: they are not even read."""
+    operation = await desk.unknown("x" * 500_000)
+    for path in ("/v1/operations", f"/v1/tasks/{operation.partition(':')[0]}/operations"):
+        answer = await desk.client.get(path)
+        assert len(answer.content) < 2_000
+        (item,) = answer.json()["items"]
+        assert {"arguments", "result"} & set(item) == set()
+        assert (item["id"], item["state"], item["attempt"], item["error"]["code"]) == (
+            operation,
+            "unknown",
+            1,
+            "unknown",
+        )
+        assert item["idempotency_key"] == operation
+        shown = (await desk.client.get(item["links"]["self"])).json()
+        assert (shown["arguments"], shown["result"]) == ({"to": "x" * 500_000}, None)
+        assert shown["fingerprint"] == item["fingerprint"]
+    (view,) = await desk.app.operations.list()
+    assert view.arguments is None
+    ((row, _),) = [await desk.app.operations.show(view.id)]
+    assert row.arguments == {"to": "x" * 500_000}
+
+
 async def test_an_operation_is_shown_with_its_evidence(desk: Desk) -> None:
     operation = await desk.unknown()
     shown = (await desk.client.get(f"/v1/operations/{operation.replace('#', '%23')}")).json()

@@ -61,7 +61,24 @@ class TestOneTask:
         operation = await desk.unknown()
         task = operation.partition(":")[0]
         (item,) = (await desk.client.get(f"/v1/tasks/{task}/operations")).json()["items"]
-        assert (item["id"], item["state"], item["arguments"]) == (operation, "unknown", {"to": "the bank"})
+        assert (item["id"], item["state"]) == (operation, "unknown")
+        shown = (await desk.client.get(item["links"]["self"])).json()
+        assert shown["arguments"] == {"to": "the bank"}
+        assert {name: shown[name] for name in item} == item
+
+    async def test_the_ledger_is_listed_in_pages(self, desk: Desk) -> None:
+        task = await desk.ended("steps", count=5)
+        path, seen, after = f"/v1/tasks/{task}/operations", [], None
+        for _ in range(3):
+            page = (
+                await desk.client.get(path, params={"limit": 2, **({"after": after} if after else {})})
+            ).json()
+            seen += [item["key"] for item in page["items"]]
+            after = page["next"]
+        assert (seen, after) == ([f"one#{number}" for number in range(1, 6)], None)
+        assert (await desk.client.get(path, params={"state": "unknown"})).json()["items"] == []
+        assert (await desk.client.get(path, params={"limit": 201})).status_code == 422
+        assert (await desk.client.get(path, params={"state": "nonsense"})).status_code == 422
 
 
 class TestResults:

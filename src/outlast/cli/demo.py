@@ -21,6 +21,9 @@ async def demo(
 ) -> int:
     """Show a task that survives every crash, against a real ticket service that keeps count.
 
+    After the windows every checker is asked about the store and the service's log. With --json, `checkers`
+    says how many were asked and what is not as it has to be (`problems`, empty when all is).
+
     Example: outlast demo --postgres embedded
     """
     from outlast.drills.reimbursement import run_demo

@@ -12,7 +12,7 @@ from outlast.cli import options
 from outlast.cli.direct import database, operation_id, task_id
 from outlast.cli.failing import FAILED, OK, UNAVAILABLE, command
 from outlast.cli.loading import load_app
-from outlast.cli.printing import plain, say, say_fields, say_json, say_table
+from outlast.cli.printing import OPERATION_VALUES, listed, plain, say, say_fields, say_json, say_table
 from outlast.core import ids
 from outlast.core.durations import microseconds
 from outlast.errors import InvalidInput, InvalidRequest
@@ -30,13 +30,13 @@ async def list_operations(
     task: Annotated[
         str | None, typer.Option(help="The ledger of this task; without it, all that is unknown.")
     ] = None,
-    after: Annotated[str | None, typer.Option(help="Above this operation's id, for the next page.")] = None,
+    after: Annotated[str | None, typer.Option(help="Behind this operation's id, for the next page.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 100,
     tenant: options.Tenant = "default",
     database_url: options.DatabaseUrl = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """List operations of which nobody knows whether they happened, or a task's ledger.
+    """List operations of which nobody knows whether they happened, or a task's ledger; show has their values.
 
     Example: outlast operations list
     """
@@ -44,13 +44,11 @@ async def list_operations(
     async with database(database_url) as outlast:
         if task is not None:
             await outlast.get(task_id(task), tenant=tenant)
-            views = await outlast.operations.list(task=task, tenant=tenant, limit=limit)
-        else:
-            above = None if after is None else operation_id(after)
-            views = await outlast.operations.list(state="unknown", tenant=tenant, after=above, limit=limit)
-    following = views[-1].id if task is None and len(views) == limit else None
+        above = None if after is None else operation_id(after)
+        views = await outlast.operations.list(task=task, tenant=tenant, after=above, limit=limit)
+    following = views[-1].id if len(views) == limit else None
     if as_json:
-        say_json({"items": views, "next": following})
+        say_json({"items": [listed(each, OPERATION_VALUES) for each in views], "next": following})
         return
     if not views:
         say("nothing is unknown" if task is None else "no operations")

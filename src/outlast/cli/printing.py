@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -16,6 +17,8 @@ from outlast.cli.failing import masked
 from outlast.core import values
 
 MAX_ANSWER_BYTES: Final = 1 << 30
+OPERATION_VALUES: Final = ("arguments", "result")
+"""What is read of an operation only where it is shown alone."""
 STYLES: Final = {
     "succeeded": "green",
     "failed": "red",
@@ -34,6 +37,11 @@ def say(text: str) -> None:
 def say_json(value: Any) -> None:
     """Print one JSON document on one line."""
     typer.echo(values.encode(value, limit=MAX_ANSWER_BYTES, what="answer"))
+
+
+def listed(view: Any, without: Sequence[str]) -> dict[str, Any]:
+    """Answer the fields of a view as a list shows it, without those that were not read."""
+    return {name: value for name, value in asdict(view).items() if name not in without}
 
 
 def say_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
 from typing import Annotated, Any, Final, Literal
 
 import typer
@@ -16,7 +15,7 @@ from outlast.cli import options
 from outlast.cli.direct import database, task_id
 from outlast.cli.failing import FAILED, OK, command
 from outlast.cli.loading import load_app
-from outlast.cli.printing import plain, say, say_fields, say_json, say_table
+from outlast.cli.printing import OPERATION_VALUES, listed, plain, say, say_fields, say_json, say_table
 from outlast.core import ids
 from outlast.errors import InvalidInput, InvalidKey
 from outlast.views import EventView, TaskView
@@ -69,10 +68,7 @@ async def list_tasks(
         )
     following = views[-1].id if len(views) == limit else None
     if as_json:
-        items = [
-            {name: value for name, value in asdict(view).items() if name not in NOT_LISTED} for view in views
-        ]
-        say_json({"items": items, "next": following})
+        say_json({"items": [listed(view, NOT_LISTED) for view in views], "next": following})
         return
     if not views:
         say("no tasks")
@@ -115,7 +111,8 @@ async def show_task(
         attempts = await outlast.attempts(task, tenant=tenant)
         operations = await outlast.operations.list(task=task, tenant=tenant, limit=10_000)
     if as_json:
-        say_json({"task": view, "attempts": attempts, "operations": operations})
+        ledger = [listed(each, OPERATION_VALUES) for each in operations]
+        say_json({"task": view, "attempts": attempts, "operations": ledger})
         return
     say_task(view)
     if attempts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from outlast.changing import Rehearsal, VersionView
 from outlast.connecting.reading import instant, view
@@ -31,6 +31,10 @@ from outlast.views import (
     VoteView,
 )
 
+PAGE: Final = 200
+"""Operations that are read at a time: the API gives no more."""
+NO_VALUES: Final[dict[str, Any]] = {"arguments": None, "result": None}
+
 
 @guarded()
 class Operations:
@@ -47,15 +51,24 @@ class Operations:
         after: str | None = None,
         limit: int = 100,
     ) -> Sequence[OperationView]:
-        """List a task's operations in order, or, without a task, the tenant's unknown ones, at most 200."""
+        """List a task's operations in order, or, without a task, at most 200 unknown ones of the tenant.
+
+        Without their arguments and results, which ``show`` has. after: the id of the one to go on behind; of
+        a task's its key will do. A task's are read in as many pages as it takes.
+        """
         if task is None:
             page = await self._wire.get("/v1/operations", state=state or "unknown", after=after, limit=limit)
-            return [view(OperationView, body) for body in page["items"]]
-        page = await self._wire.get(f"{task_path(task)}/operations")
-        found = [view(OperationView, body) for body in page["items"]]
-        ids = [one.id for one in found]
-        first = ids.index(after) + 1 if after in ids else 0
-        return [one for one in found[first:] if state in (None, one.state)][:limit]
+            return [view(OperationView, body, **NO_VALUES) for body in page["items"]]
+        if after is not None and not after.startswith(f"{task}:"):
+            after = f"{task}:{after}"
+        found: list[OperationView] = []
+        while True:
+            size = min(limit - len(found), PAGE)
+            page = await self._wire.get(f"{task_path(task)}/operations", state=state, after=after, limit=size)
+            found += [view(OperationView, body, **NO_VALUES) for body in page["items"]]
+            after = page["next"]
+            if after is None or len(found) >= limit:
+                return found
 
     async def show(self, operation: str) -> tuple[OperationView, Sequence[EvidenceView]]:
         """Read one operation by its id with its evidence. Raises OperationNotFound."""

@@ -22,7 +22,19 @@ from typing import Final, Literal
 from outlast.core.record import record
 from outlast.errors import ConfigurationError
 
-__all__ = ["Backoff", "Stop", "StopReason", "delay_before", "next_delay", "parse_retry_after"]
+__all__ = [
+    "MAX_WAIT_S",
+    "Backoff",
+    "Stop",
+    "StopReason",
+    "delay_before",
+    "next_delay",
+    "parse_retry_after",
+    "sensible_wait",
+]
+
+MAX_WAIT_S: Final = 36_525 * 86_400.0
+"""A century: the end of a longer wait may be an instant that no database holds, or no calendar."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +156,14 @@ def parse_retry_after(header: str | None, now_unix_s: float) -> float | None:
             moment = _unix_s(match, now_unix_s)
             return None if moment is None else max(0.0, moment - now_unix_s)
     return None
+
+
+def sensible_wait(asked_s: float | None) -> float | None:
+    """Answer the seconds that the other side asked to be left alone, ``None`` where they make no sense.
+
+    Those are negative or endless ones, and those above ``MAX_WAIT_S``: the caller falls back to its formula.
+    """
+    return None if asked_s is None or not 0 <= asked_s <= MAX_WAIT_S else asked_s
 
 
 def _unix_s(match: re.Match[str], now_unix_s: float) -> float | None:

@@ -37,6 +37,13 @@ ASK_AGAIN_S = (1, 2, 4, 8, 16)
 """Seconds between questions that brought no evidence; after the last one a person is asked."""
 
 
+LEFT_ALONE = "the other side asked to be left alone"
+TURNS_US = 1_000_000
+"""After a wait that held for many, their questions come within this time."""
+TURNS_AGE_US = 3_600_000_000
+"""Calls that are older than this are the oldest of them alike."""
+
+
 @record
 class Open:
     """An operation whose last attempt has no known outcome. Instants and durations in microseconds.
@@ -46,7 +53,8 @@ class Open:
     another attempt. can_find: the tool can look its effect up. unusable: questions so far that brought no
     evidence, in a row. late: what answers on record say of the last attempt, None where there are none.
     must_happen: it undoes something, so that it is not over when it did not happen. seen: what a gateway saw
-    of it; ``nothing`` only of a tool all of whose requests go through one.
+    of it; ``nothing`` only of a tool all of whose requests go through one. held_until: until when the other
+    side wants to be left alone by everybody, None where it wants no more than usual.
     """
 
     effect: str
@@ -62,6 +70,7 @@ class Open:
     late: Late | None = None
     must_happen: bool = False
     seen: Seen | None = None
+    held_until: int | None = None
 
     @property
     def answered(self) -> bool:
@@ -121,11 +130,13 @@ def _plan(operation: Open, now: int, asked: Asked | None) -> Plan:
         )
     key_known = rule.resend_with_key and _inside_window(operation, now)
     if operation.can_find and asked is None:
+        if operation.held_until is not None:
+            return Plan(action="wait", at=_in_turn(operation, operation.held_until), why=LEFT_ALONE)
         return Plan(action="ask", why="the other side can be asked")
     if asked is not None and asked.answer in ("found", "different", "several"):
         return _of_find(asked.answer)
     if asked is not None and asked.wait_us is not None:
-        return Plan(action="wait", at=now + asked.wait_us, why="the other side asked to be left alone")
+        return Plan(action="wait", at=now + asked.wait_us, why=LEFT_ALONE)
     if key_known and operation.may_send:
         return Plan(action="send_again", why="the other side deduplicates by this key, inside its window")
     if asked is None:
@@ -133,6 +144,12 @@ def _plan(operation: Open, now: int, asked: Asked | None) -> Plan:
     if asked.answer == "no_evidence":
         return _ask_again(operation, now)
     return _of_absence(operation, asked)
+
+
+def _in_turn(operation: Open, until: int) -> int:
+    """Answer when it is asked about after a wait that holds for many: the oldest call first."""
+    age = min(max(0, until - operation.first_intent_at), TURNS_AGE_US)
+    return until + TURNS_US - TURNS_US * age // TURNS_AGE_US
 
 
 def _of_late(late: Late) -> Plan:

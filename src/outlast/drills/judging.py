@@ -16,7 +16,7 @@ from outlast.store.contract import Store
 from outlast.testing.checkers import CHECKERS, check_all
 from outlast.testing.recorder import Call
 
-__all__ = ["Judged", "judge_the_store"]
+__all__ = ["Judged", "judge_the_store", "what_checkers_say"]
 
 C = TypeVar("C", bound=Named)
 
@@ -64,17 +64,32 @@ async def judge_the_store(
     cell: that this is. log: of the other side. accepted: tenant and task of whatever was acknowledged, where
     that is known. columns: besides its state, which is ``kept`` or ``broken``.
     """
-    violations = check_all(
-        await store.dump(), accepted=accepted, recorder=[asdict(call) for call in log], quiet=True
-    )
+    checks = await what_checkers_say(store, log, accepted=accepted)
     posts = [call for call in log if call.method == "POST"]
-    broken: dict[str, list[str]] = {name: [] for name in CHECKERS}
-    for violation in violations:
-        broken[violation.promise].append(violation.text)
     return Judged(
         cell=cell,
         calls=len(posts),
         effects=sum(call.effect is not None for call in posts),
-        columns={"state": "broken" if violations else "kept", **columns},
-        checks=[Check(what=name.replace("_", " "), expected=[], seen=seen) for name, seen in broken.items()],
+        columns={"state": "kept" if all(check.holds for check in checks) else "broken", **columns},
+        checks=checks,
     )
+
+
+async def what_checkers_say(
+    store: Store,
+    log: Sequence[Call],
+    *,
+    accepted: Iterable[tuple[str, str]] | None = None,
+    quiet: bool = True,
+) -> list[Check]:
+    """Ask every checker, and answer what each of them says.
+
+    log, accepted: as for ``judge_the_store``. quiet: whether nothing is under way any more.
+    """
+    violations = check_all(
+        await store.dump(), accepted=accepted, recorder=[asdict(call) for call in log], quiet=quiet
+    )
+    broken: dict[str, list[str]] = {name: [] for name in CHECKERS}
+    for violation in violations:
+        broken[violation.promise].append(violation.text)
+    return [Check(what=name.replace("_", " "), expected=[], seen=seen) for name, seen in broken.items()]

@@ -7,7 +7,8 @@ the ticket service is another process, and its log is the judge.
 Verdict: a window passes when the ticket service made one ticket, by one POST (where keys are honoured the
 frozen sender's may be a second one, under the same key), the task succeeded with that ticket (or ended as
 cancelled or failed, where that is what the window is about), it was settled as its effect class has it, and
-the fault was really done.
+the fault was really done. After the windows every checker is asked about the store and the whole log, once:
+the demo passes when no window failed and no checker says no.
 """
 
 from __future__ import annotations
@@ -32,8 +33,9 @@ from outlast.app import Outlast
 from outlast.drills.database import database
 from outlast.drills.demo_app import AMOUNT, LEASE_S, LIMIT, DemoEffect, build
 from outlast.drills.fleet import Fleet, FleetError
+from outlast.drills.judging import what_checkers_say
 from outlast.drills.running import folder_of, problems, unplayable
-from outlast.drills.stage import Seen, Stage, environ_of
+from outlast.drills.stage import Check, Seen, Stage, environ_of
 from outlast.drills.windows import WINDOWS, Window
 from outlast.errors import OutlastError
 from outlast.testing.recorder import Recorder, RecorderError
@@ -69,33 +71,49 @@ class _Result:
         return told
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Demo:
+    """All that was played. checks: what each checker says of the whole."""
+
+    results: Sequence[_Result]
+    checks: Sequence[Check]
+
+    @property
+    def passed(self) -> bool:
+        return all(result.passed for result in self.results) and all(check.holds for check in self.checks)
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "verdict": "pass" if self.passed else "fail",
+            "windows": [result.as_json() for result in self.results],
+            "checkers": {"asked": len(self.checks), "problems": problems(self.checks)},
+        }
+
+
 async def run_demo(
     postgres: str | None, json: bool, console: Console, *, windows: Sequence[Window] = WINDOWS
 ) -> int:
     """Play the windows, tell what happened and judge it; answer the exit code.
 
     postgres: None for an SQLite file, ``embedded``, or the URL of a server to make a database on. json: print
-    one JSON object and nothing else. Answers 0 when every window passed, 1 when one did not or could not be
-    played. Raises ConfigurationError and StoreUnavailable for a database that cannot be used. Leaves no
-    process behind, however it ends, and no file unless a window failed.
+    one JSON object and nothing else. Answers 0 when every window passed and every checker agrees, 1 when
+    something did not or could not be played. Raises ConfigurationError and StoreUnavailable for a database
+    that cannot be used. Leaves no process behind, however it ends, and no file unless something failed.
     """
     with folder_of("demo") as folder:
         try:
-            results = await _play(postgres, folder.path, Console(quiet=True) if json else console, windows)
+            played = await _play(postgres, folder.path, Console(quiet=True) if json else console, windows)
         except (RecorderError, ServerError) as error:
             return unplayable("demo", error)
-        passed = all(result.passed for result in results)
-        folder.keep = not passed
+        folder.keep = not played.passed
         if json:
-            _print_json(results, passed, console)
+            _print_json(played, console)
         else:
-            _conclude(results, passed, folder.path, console)
-        return 0 if passed else 1
+            _conclude(played, folder.path, console)
+        return 0 if played.passed else 1
 
 
-async def _play(
-    postgres: str | None, folder: Path, console: Console, windows: Sequence[Window]
-) -> list[_Result]:
+async def _play(postgres: str | None, folder: Path, console: Console, windows: Sequence[Window]) -> _Demo:
     me = asyncio.current_task()
     assert me is not None
     # An ordinary kill ends the demo as Ctrl-C does: its processes first.
@@ -113,6 +131,7 @@ async def _play(
             stack.push_async_callback(apps[effect].close)
         _introduce(console, store.shown)
         results: list[_Result] = []
+        accepted: set[tuple[str, str]] = set()
         for number, window in enumerate(windows, 1):
             console.print()
             if not results or results[-1].window.effect != window.effect:
@@ -129,11 +148,20 @@ async def _play(
                     window=window.name,
                     environ=environ_of(store.url, recorder.url, window.effect),
                     tell=tell,
+                    accepted=accepted,
                 )
                 result = await _one(stage, window)
             results.append(result)
             _tell(result, folder, console)
-        return results
+        status.update(Text("asking the checkers"))
+        checks = await what_checkers_say(
+            apps[windows[-1].effect].store,
+            await recorder.log(),
+            accepted=accepted,
+            # A window that failed may have left anything.
+            quiet=all(result.passed for result in results),
+        )
+        return _Demo(results=results, checks=checks)
 
 
 def _progress(status: Status, number: int, what: str) -> None:
@@ -206,13 +234,7 @@ def _tell(result: _Result, folder: Path, console: Console) -> None:
         console.print(Text.assemble(("PASS  ", "bold green"), facts, (f"  ({result.window.lesson})", "dim")))
         return
     console.print(Text.assemble(("FAIL  ", "bold red"), facts))
-    for check in seen.checks:
-        if not check.holds:
-            console.print(
-                f"      {check.what}: expected {check.expected!r}, seen {check.seen!r}",
-                markup=False,
-                highlight=False,
-            )
+    _tell_broken(seen.checks, console)
     console.print(
         f"      look at {folder}: a log of each process, tickets.db (the service's log), the store",
         markup=False,
@@ -220,22 +242,37 @@ def _tell(result: _Result, folder: Path, console: Console) -> None:
     )
 
 
-def _conclude(results: Sequence[_Result], passed: bool, folder: Path, console: Console) -> None:
+def _tell_broken(checks: Sequence[Check], console: Console) -> None:
+    for check in checks:
+        if not check.holds:
+            console.print(
+                f"      {check.what}: expected {check.expected!r}, seen {check.seen!r}",
+                markup=False,
+                highlight=False,
+            )
+
+
+def _conclude(played: _Demo, folder: Path, console: Console) -> None:
+    results = played.results
     seconds = sum(result.seconds for result in results)
     console.print()
     console.rule(style="dim")
-    if passed:
+    if played.passed:
         windows = f"{len(results)} window{'s' * (len(results) != 1)}"
-        text = f"{windows}, one ticket in each by the service's own log, {seconds:.0f} s"
+        text = (
+            f"{windows}, one ticket in each by the service's own log, {seconds:.0f} s; every checker agrees"
+        )
         console.print(Text.assemble(("PASS  ", "bold green"), text))
         return
     failed = [result.window.name for result in results if not result.passed]
+    if not all(check.holds for check in played.checks):
+        failed.append("the checkers")
     console.print(
         Text.assemble(("FAIL  ", "bold red"), f"{', '.join(failed)}; everything is kept in {folder}")
     )
+    _tell_broken(played.checks, console)
 
 
-def _print_json(results: Sequence[_Result], passed: bool, console: Console) -> None:
-    verdict = {"verdict": "pass" if passed else "fail", "windows": [result.as_json() for result in results]}
-    console.file.write(json.dumps(verdict) + "\n")
+def _print_json(played: _Demo, console: Console) -> None:
+    console.file.write(json.dumps(played.as_json()) + "\n")
     console.file.flush()

@@ -23,6 +23,7 @@ from outlast.drills.demo_app import (
 from outlast.drills.fleet import Fleet, Process
 from outlast.drills.timeline import Line, merged, of_call, of_event, of_evidence
 from outlast.store.posting import CancelReply
+from outlast.submitting import DEFAULT_TENANT
 from outlast.testing.probes import Trigger
 from outlast.testing.recorder import Call, Recorder
 from outlast.views import ApprovalView, OperationView, QueueView, TaskView
@@ -80,7 +81,8 @@ class Stage:
     """Everything that a window plays with.
 
     effect: what the tool is declared as. invoice: what the window's ticket is about. environ: what the
-    processes need to find the store and the ticket service. tell: shows the latest step.
+    processes need to find the store and the ticket service. tell: shows the latest step. accepted: tenant and
+    task of everything that was acknowledged, in this window and before.
     """
 
     fleet: Fleet
@@ -91,6 +93,7 @@ class Stage:
     window: str
     environ: dict[str, str]
     tell: Callable[[str], None]
+    accepted: set[tuple[str, str]]
     lines: list[Line] = field(default_factory=list)
     first_call: int = 0
 
@@ -166,6 +169,7 @@ class Stage:
         """Submit the window's task from here; answer its id. run: which one, where there are several."""
         key = self.key if run == 1 else f"{self.key}-{run}"
         handle = await self.app.submit("reimburse", {"invoice": self.invoice}, key=key, pool=self.window)
+        self.accepted.add((DEFAULT_TENANT, handle.id))
         self.note("client", f"202, task {handle.id} is stored")
         return handle.id
 

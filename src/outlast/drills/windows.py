@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from outlast.drills.demo_app import TIMEOUT_S, DemoEffect
 from outlast.drills.stage import Check, Played, Stage
+from outlast.submitting import DEFAULT_TENANT
 from outlast.testing.probes import Trigger
 from outlast.testing.recorder import Rule
 
@@ -119,6 +120,7 @@ async def _twin_submissions(stage: Stage) -> Played:
     for client, answer in zip(clients, said, strict=True):
         what = "the same task again (replayed)" if answer.data["replayed"] else "202, stored"
         stage.note(client.name, f"{what}: {answer.data['task']}", at=answer.at)
+        stage.accepted.add((DEFAULT_TENANT, str(answer.data["task"])))
         await client.exited()
     task = str(said[0].data["task"])
     await stage.ended(task)

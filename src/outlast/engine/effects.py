@@ -455,7 +455,7 @@ def _again_at(run: Run, operation: Operation, outcome: Outcome) -> int | None:
     series, now = operation.series, run.host.session.database_now()
     policy = operation.tool.retry
     asked = outcome.retry_after_s if isinstance(outcome, Failed) else None
-    if isinstance(outcome, Failed) and outcome.kind == "throttled" and asked is not None:
+    if isinstance(outcome, Failed) and outcome.kind == "throttled" and asked:
         # To be told to wait is no failure, and does not use up the attempts; all who were told come back
         # apart.
         series.tries -= 1

@@ -55,6 +55,11 @@ class Place(Protocol):
         """Whoever made the last attempt cannot send any more."""
         ...
 
+    @property
+    def held_until(self) -> int | None:
+        """Until when the provider of its tool wants to be left alone by everybody."""
+        ...
+
 
 @record
 class Known:
@@ -104,6 +109,7 @@ def gather(
             late=late,
             must_happen=sent.kind == "compensation",
             seen=seen,
+            held_until=None if place is None else place.held_until,
         ),
         result=result,
         seen=evidence[-1].number if evidence else 0,

@@ -2,21 +2,25 @@
 
 Purpose: one way to ask, for the worker that holds the task and for the settler that holds none.
 
+State: how long a provider asked a tenant to wait. It stands in the store, for all processes and for calls as
+for questions; here only until it stands there, for the questions that this process has under way.
+
 Failure by failure: ``find`` raises, hangs, or answers what cannot be stored: that is no evidence, never
-absence. A wait that the other side asks for is handed on.
+absence. A wait that the other side asks for is handed on, to be stored with what is put back.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from outlast import clock
 from outlast.core import canonical, values
 from outlast.core.record import record
-from outlast.core.settle import Answer, Asked
+from outlast.core.retry import sensible_wait
+from outlast.core.settle import Answer, Asked, Open, Plan, plan
 from outlast.engine.registry import ToolSpec
 from outlast.errors import InvalidRequest, NotSent
 from outlast.tools.call import ToolCall
@@ -43,12 +47,13 @@ class Found:
 @record
 class Finding:
     """An answer. result: plain, of an effect that was found. wait_s: how long the other side asked to be left
-    alone."""
+    alone. asked: False where it was not asked, since it wants to be left alone."""
 
     answer: Answer
     result: Any = None
     detail: str = ""
     wait_s: float | None = None
+    asked: bool = True
 
 
 class Inquiries:
@@ -57,27 +62,42 @@ class Inquiries:
 
     def __init__(self) -> None:
         self._gates: dict[str, asyncio.Semaphore] = {}
-        self._not_before: dict[str, float] = {}
+        self._not_before: dict[tuple[str, str], float] = {}
 
     async def ask(
         self,
         tool: ToolSpec,
         query: Callable[[], ToolCall],
         arguments: dict[str, Any],
+        *,
+        tenant: str,
+        held_s: Callable[[], Awaitable[float]],
     ) -> Finding:
         """Ask a tool's other side once, when it is its turn.
 
         query: makes the context of the call, then. arguments: those that were sent, typed; ``find`` gets
-        those that it has parameters for. Never raises what ``find`` raises.
+        those that it has parameters for. held_s: reads from the store how long the provider wants to be left
+        alone, in seconds; the caller has just read it, so that it is read again only after others were asked
+        before. Never raises what ``find`` raises; raises what ``held_s`` does.
         """
-        async with self._gates.setdefault(tool.provider, asyncio.Semaphore(AT_ONCE)):
-            wait_s = self._not_before.get(tool.provider, 0.0) - clock.monotonic()
+        gate = self._gates.setdefault(tool.provider, asyncio.Semaphore(AT_ONCE))
+        others_first = gate.locked()
+        async with gate:
+            wait_s = self._left(tenant, tool.provider)
+            if wait_s <= 0 and others_first:
+                wait_s = await held_s()
             if wait_s > 0:
-                return Finding(answer="no_evidence", detail="it wants to be left alone", wait_s=wait_s)
+                return Finding(answer="no_evidence", wait_s=wait_s, asked=False)
             found = await _ask(tool, query(), arguments)
             if found.wait_s is not None:
-                self._not_before[tool.provider] = clock.monotonic() + found.wait_s
+                self._not_before[tenant, tool.provider] = clock.monotonic() + found.wait_s
             return found
+
+    def _left(self, tenant: str, provider: str) -> float:
+        left = self._not_before.get((tenant, provider), 0.0) - clock.monotonic()
+        if left <= 0:
+            self._not_before.pop((tenant, provider), None)
+        return left
 
 
 async def _ask(tool: ToolSpec, query: ToolCall, arguments: dict[str, Any]) -> Finding:
@@ -91,9 +111,9 @@ async def _ask(tool: ToolSpec, query: ToolCall, arguments: dict[str, Any]) -> Fi
     except InvalidRequest as error:
         return Finding(answer="no_evidence", detail=f"the answer is of no use: {error}"[:MAX_DETAIL])
     except NotSent as error:
-        return Finding(
-            answer="no_evidence", detail="the other side could not be asked", wait_s=error.retry_after
-        )
+        # To be told to wait for no time is to be told nothing.
+        wait_s = sensible_wait(error.retry_after) or None
+        return Finding(answer="no_evidence", detail="the other side could not be asked", wait_s=wait_s)
     # ``find`` is the user's code; whatever it raises is no evidence.
     except Exception as error:
         return Finding(answer="no_evidence", detail=type(error).__name__)
@@ -115,10 +135,28 @@ def _read(tool: ToolSpec, answer: Any, arguments: dict[str, Any]) -> Finding:
     return Finding(answer="found", result=plain)
 
 
-def asked(found: Finding, at: int) -> Asked:
-    """Say to the plan what came of a question that was asked at an instant of the database's clock."""
+def decide(facts: Open, found: Finding, *, asked_at: int, now: int, pause_us: int = 0) -> Plan:
+    """Decide what follows from a question that was asked, or was not.
+
+    Instants of the database's clock. pause_us: how long the retry policy waits before another send.
+    """
     wait_us = None if found.wait_s is None else int(found.wait_s * 1_000_000)
-    return Asked(answer=found.answer, at=at, wait_us=wait_us)
+    if not found.asked:
+        return plan(replace(facts, held_until=now + (wait_us or 0)), now + pause_us)
+    return plan(facts, now + pause_us, Asked(answer=found.answer, at=asked_at, wait_us=wait_us))
+
+
+def was_held(decided: Plan, found: Finding | None) -> bool:
+    """Answer whether it was not asked about for no other reason than a wait that stands."""
+    return decided.action == "wait" if found is None else not found.asked
+
+
+def shared_wait(tool: ToolSpec, found: Finding | None) -> tuple[str, int] | None:
+    """Answer the wait, in microseconds, that a question was answered with, and of which provider: for
+    everybody."""
+    if found is None or not found.asked or found.wait_s is None:
+        return None
+    return tool.provider, int(found.wait_s * 1_000_000)
 
 
 def as_evidence(found: Finding, *, by: str) -> str:

@@ -107,7 +107,9 @@ async def _carry_out(
     if decided.action == "did_not_happen":
         # What the attempt itself has declined would be declined again; of what never arrived nobody knows.
         return await _did_not_happen(run, operation, decided.why, retryable=not known.facts.answered)
-    await put_back(run, operation, decided, seen=known.seen, unusable=_unusable(found))
+    wait = finding.shared_wait(operation.tool, found)
+    held = finding.was_held(decided, found)
+    await put_back(run, operation, decided, seen=known.seen, unusable=_unusable(found), wait=wait, held=held)
     return WAIT
 
 
@@ -120,7 +122,10 @@ async def _place(run: Run, operation: Operation) -> OpenState | None:
     if operation.state == "running":
         return None
     store = run.host.store
-    place = await run.host.insist(lambda: store.read_open(run.tenant, run.task, operation.key))
+    provider = operation.tool.provider
+    place = await run.host.insist(
+        lambda: store.read_open(run.tenant, run.task, operation.key, provider=provider)
+    )
     if place is None:
         raise Outpaced(f"operation {operation.key} was settled by somebody else")
     return place
@@ -181,19 +186,25 @@ async def _ask(
             query=True,
         )
 
+    async def held_s() -> float:
+        place = await _place(run, operation)
+        until = None if place is None else place.held_until
+        return 0.0 if until is None else (until - run.host.session.database_now()) / 1_000_000
+
     asked_at = run.host.session.database_now()
-    found = await run.host.inquiries.ask(tool, query, operation.arguments)
+    found = await run.host.inquiries.ask(tool, query, operation.arguments, tenant=run.tenant, held_s=held_s)
     probes.reach("settle.after_find")
-    run.append(
-        Note(
-            key=operation.key,
-            attempt=operation.attempt,
-            source="answered",
-            data=finding.as_evidence(found, by="worker"),
+    if found.asked:
+        run.append(
+            Note(
+                key=operation.key,
+                attempt=operation.attempt,
+                source="answered",
+                data=finding.as_evidence(found, by="worker"),
+            )
         )
-    )
     now = run.host.session.database_now()
-    return found, plan(known.facts, now + pause_us, finding.asked(found, asked_at))
+    return found, finding.decide(known.facts, found, asked_at=asked_at, now=now, pause_us=pause_us)
 
 
 async def _happened(run: Run, operation: Operation, result: Any) -> Succeeded:
@@ -257,9 +268,22 @@ def told(run: Run, operation: Operation, verdict: str) -> None:
     )
 
 
-async def put_back(run: Run, operation: Operation, decided: Plan, *, seen: int, unusable: bool) -> None:
+async def put_back(
+    run: Run,
+    operation: Operation,
+    decided: Plan,
+    *,
+    seen: int,
+    unusable: bool,
+    wait: tuple[str, int] | None = None,
+    held: bool = False,
+) -> None:
     """Leave it to the settler or to a person, with the plan; to the settler, and at once, where there is
-    evidence that is newer than what was seen. Raises Outpaced."""
+    evidence that is newer than what was seen.
+
+    wait: provider and microseconds, where everybody was asked to wait. held: nobody was asked, since a wait
+    stands. Raises Outpaced.
+    """
     ask_in_us = None
     if decided.at is not None:
         ask_in_us = max(0, decided.at - run.host.session.database_now())
@@ -272,6 +296,8 @@ async def put_back(run: Run, operation: Operation, decided: Plan, *, seen: int, 
         unusable=unusable,
         why=decided.why,
         seen=seen,
+        wait=wait,
+        held=held,
     )
     store = run.host.store
     (still_ours,) = await run.host.insist(lambda: store.postpone([postponement]))

@@ -254,7 +254,8 @@ class Store(Protocol):
     async def postpone(self, postponements: Sequence[Postponement], *, now: int | None = None) -> list[bool]:
         """Put taken operations back; answers which were still theirs (compare-and-set on the turn).
 
-        Evidence that came while they were looked at makes them due at once. Idempotent. Lock, then look.
+        Evidence that came while they were looked at makes them due at once. Waits that providers asked for
+        hold for everybody from then on, for intents as for questions. Idempotent. Lock, then look.
         """
         ...
 
@@ -424,7 +425,10 @@ class Store(Protocol):
         ...
 
     async def list_operations(self, query: OperationFilter) -> list[OperationRow]:
-        """Read the ledger of a task by position, or the tenant's reconciliation queue by operation id."""
+        """Read the ledger of a task by position, or the tenant's reconciliation queue by operation id.
+
+        Without ``values`` a row costs what its names and its error do, however large they are.
+        """
         ...
 
     async def read_evidence(self, tenant: str, task: str, key: str) -> list[EvidenceRow]:
@@ -438,8 +442,13 @@ class Store(Protocol):
         is no such operation. ``now`` stands for the clock's reading in the answer."""
         ...
 
-    async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:
-        """Read an operation's place in the reconciliation queue, None when it is not in it."""
+    async def read_open(
+        self, tenant: str, task: str, key: str, *, provider: str | None = None, now: int | None = None
+    ) -> OpenState | None:
+        """Read an operation's place in the reconciliation queue, None when it is not in it.
+
+        provider: whose shared wait is looked at in the same statement, None for nobody's.
+        """
         ...
 
     async def read_settled_counts(self, tenant: str) -> list[SettledCounts]:

@@ -43,7 +43,10 @@ class Postponement:
     Compare-and-set on the turn. unusable: whether the question brought no evidence; why: the plan, for
     people. seen: number of the newest evidence that was considered; where newer says something of the
     operation, it is due at once, whatever ``ask_in_us`` says. Whoever puts it back does not send it: a mark
-    to send it again goes.
+    to send it again goes. wait: (provider, microseconds) that a provider asked everybody to wait, instead of
+    answering; the longer of that and what stands is kept, and it is not asked about before. A postponement
+    that is refused, or repeated, brings none. held: it was not asked about, since such a wait stands; that
+    counts as no question.
     """
 
     tenant: str
@@ -54,6 +57,8 @@ class Postponement:
     unusable: bool
     why: str
     seen: int = 0
+    wait: tuple[str, int] | None = None
+    held: bool = False
 
 
 @record
@@ -61,7 +66,8 @@ class OpenState:
     """An item of the reconciliation queue as people see it.
 
     ask_at: when it is asked about next, None where nobody asks any more. resend: it was settled as to be sent
-    again, and waits for its task to do so.
+    again, and waits for its task to do so. held_until: until when the provider that the reader named wants to
+    be left alone, None where it does not or none was named.
     """
 
     since: int
@@ -71,6 +77,7 @@ class OpenState:
     sender_gone: bool
     why: str
     resend: bool = False
+    held_until: int | None = None
 
     @property
     def needs_person(self) -> bool:

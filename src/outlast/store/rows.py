@@ -131,7 +131,11 @@ def may_be_more(rows: Sequence[EventRow], limit: int) -> bool:
 
 @record
 class OperationFilter:
-    """The ledger of one task (``task``), or all operations in a state (only ``unknown`` without a task)."""
+    """The ledger of one task (``task``), or all operations in a state (only ``unknown`` without a task).
+
+    after: the operation to go on behind, by its id, or within a task by its key. values: whether arguments
+    and results are read, which may be megabytes each; None in the rows otherwise.
+    """
 
     tenant: str
     task: str | None = None
@@ -139,6 +143,7 @@ class OperationFilter:
     state: str | None = None
     after: str | None = None
     limit: int = 100
+    values: bool = True
 
 
 @record

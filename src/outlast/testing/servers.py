@@ -37,16 +37,17 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Final, Literal, Self
 
-__all__ = ["EmbeddedPostgres", "ServerError", "Shutdown"]
+__all__ = ["MEMORY", "EmbeddedPostgres", "ServerError", "Shutdown", "has_room"]
 
 Shutdown = Literal["fast", "immediate", "kill"]
 """How a server goes down: in good order, at once, or by SIGKILL for each of its processes."""
 
 _SUPERUSER = "outlast"
 _CARELESS = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "max_wal_size": "256MB"}
-_MEMORY = Path("/dev/shm")
+MEMORY: Final = Path("/dev/shm")
+"""Where Linux keeps files in memory."""
 _KILLED = "killed"
 _PATIENCE = 60.0  # seconds for a start; a loaded machine is slow, a broken server says so at once
 
@@ -103,8 +104,8 @@ class EmbeddedPostgres:
             **(settings or {}),
         }
         try:
-            if not durable and _has_room(_MEMORY):
-                self._data = _private_folder(_MEMORY, self._user)
+            if not durable and has_room(MEMORY):
+                self._data = _private_folder(MEMORY, self._user)
             self._bin = _binaries(version, self._user, self._folder)
             if follows is None:
                 self._initialise(chosen)
@@ -348,7 +349,7 @@ def _server_user() -> pwd.struct_passwd | None:
     return pwd.getpwnam("nobody") if os.geteuid() == 0 else None
 
 
-def _has_room(place: Path) -> bool:
+def has_room(place: Path) -> bool:
     """Tell whether a folder can be made here and filled with a few databases."""
     return place.is_dir() and os.access(place, os.W_OK) and shutil.disk_usage(place).free >= 2 << 30
 

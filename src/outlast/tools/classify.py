@@ -29,7 +29,7 @@ from outlast import clock
 from outlast.core.masking import mask_passwords
 from outlast.core.outcome import Failed, FailureKind, Outcome, Unknown
 from outlast.core.record import record
-from outlast.core.retry import parse_retry_after
+from outlast.core.retry import parse_retry_after, sensible_wait
 from outlast.errors import (
     DeadlineExceeded,
     Forbidden,
@@ -159,7 +159,7 @@ def failed_answer(
     retryable: bool,
 ) -> Failed:
     """Make the failure that an answer stands for, with the wait that it asks for."""
-    wait = parse_retry_after(headers.get("retry-after"), now_unix_s) if retryable else None
+    wait = sensible_wait(parse_retry_after(headers.get("retry-after"), now_unix_s)) if retryable else None
     if kind == "not_sent" and wait is not None:
         kind = "throttled"
     return Failed(kind=kind, reason=text, retryable=retryable, retry_after_s=wait, status=status)
@@ -204,11 +204,12 @@ def outcome_of_exception(exc: BaseException, *, began: bool, changes: bool) -> F
         case HttpVerdict():
             return exc.outcome
         case NotSent():
+            wait = sensible_wait(exc.retry_after)
             return Failed(
-                kind="not_sent" if exc.retry_after is None else "throttled",
+                kind="not_sent" if wait is None else "throttled",
                 reason=_said(exc) or "the tool says that it was not sent",
                 retryable=True,
-                retry_after_s=exc.retry_after,
+                retry_after_s=wait,
             )
         case Uncertain():
             return Unknown(reason="the tool cannot tell whether it happened", clue=mask_passwords(exc.clue))

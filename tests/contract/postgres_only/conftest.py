@@ -10,12 +10,12 @@ from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
 import pytest
-from tests.stores import emptied_postgres_url, shared_postgres_url
+from tests.stores import emptied_postgres_url
 
 from outlast.store.postgres import PostgresStore
 from outlast.testing.store_suite.scene import scene
 
-__all__ = ["emptied_postgres_url", "scene", "shared_postgres_url"]
+__all__ = ["emptied_postgres_url", "scene"]
 
 Open = Callable[[], Awaitable[PostgresStore]]
 

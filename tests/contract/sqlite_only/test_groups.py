@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import apsw
@@ -16,7 +16,7 @@ from tests.contract.sqlite_only.processes import submission
 from outlast.errors import StoreUnavailable
 from outlast.store.contract import BatchRejected
 from outlast.store.rows import TaskFilter
-from outlast.store.sqlite import SqliteStore
+from outlast.store.sqlite import SqliteStore, desk
 from outlast.store.sqlite import connection as connections
 from outlast.store.sqlite import log as logs
 
@@ -49,7 +49,8 @@ async def exists(store: SqliteStore, *numbers: int) -> list[bool]:
     return [f"key-{number}" in keys for number in numbers]
 
 
-async def test_pending_verbs_share_one_commit(store: SqliteStore) -> None:
+def commits_of(store: SqliteStore) -> Callable[[], int]:
+    """Answer what counts the commits of a store's writer from now on."""
     count = 0
 
     def commit_hook() -> bool:
@@ -58,16 +59,112 @@ async def test_pending_verbs_share_one_commit(store: SqliteStore) -> None:
         return False
 
     writer = store._executor._desk.connection()  # type: ignore[union-attr]
+    writer.set_commit_hook(commit_hook)
+    return lambda: count
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let groups take as long as they like, however slow this machine is now."""
+    monkeypatch.setattr(desk, "GROUP_SECONDS", 60.0)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every group be at its end when its second verb is."""
+    monkeypatch.setattr(desk, "GROUP_SECONDS", 0.0)
+
+
+@pytest.mark.usefixtures("patient")
+async def test_pending_verbs_share_one_commit(store: SqliteStore) -> None:
     async with gathered(store):
         tasks = [asyncio.ensure_future(store.submit([submission(number)])) for number in range(50)]
-        writer.set_commit_hook(commit_hook)
+        commits = commits_of(store)
     assert [[verdict.kind for verdict in verdicts] for verdicts in await asyncio.gather(*tasks)] == [
         ["accepted"]
     ] * 50
     # That of the verb that kept the writer busy, and one for all the rest.
-    assert count == 2
+    assert commits() == 2
 
 
+async def test_large_verbs_do_not_become_one_transaction(store: SqliteStore) -> None:
+    """Forty times eight megabytes take longer than a group may, on any machine."""
+    text = f'"{"x" * 1_000_000}"'
+    async with gathered(store):
+        commits = commits_of(store)
+        batches = [[submission(8 * number + each, input=text) for each in range(8)] for number in range(40)]
+        tasks = [asyncio.ensure_future(store.submit(batch)) for batch in batches]
+    assert {verdict.kind for verdicts in await asyncio.gather(*tasks) for verdict in verdicts} == {"accepted"}
+    assert commits() > 3
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_what_comes_meanwhile_goes_before_what_was_left_but_for_the_oldest_of_it(
+    store: SqliteStore,
+) -> None:
+    executor = store._executor
+    assert executor is not None
+    began, posted, done = threading.Event(), threading.Event(), []
+
+    def verb(name: str) -> Any:
+        async def write() -> None:
+            def carry_out(tx: Any) -> None:
+                if name == "first":
+                    began.set()
+                    posted.wait(30)
+                done.append(name)
+
+            await executor.write(carry_out)
+
+        return asyncio.ensure_future(write())
+
+    async with gathered(store):
+        commits = commits_of(store)
+        large = [verb(name) for name in ("first", "second", "third", "fourth")]
+    await asyncio.to_thread(began.wait, 30)
+    small = [verb(name) for name in ("new", "newer")]
+    await asyncio.sleep(0)
+    posted.set()
+    await asyncio.gather(*large, *small)
+    assert done == ["first", "second", "third", "new", "fourth", "newer"]
+    assert commits() == 1 + 3
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_what_was_not_begun_does_not_fail_with_those_before(store: SqliteStore) -> None:
+    async with gathered(store):
+        first, second, after = (
+            asyncio.ensure_future(store.submit([submission(number)])) for number in (1, 2, 3)
+        )
+        writer = store._executor._desk.connection()  # type: ignore[union-attr]
+        # That of the verb that keeps the writer busy is the first.
+        refused = iter([False, True, False])
+        writer.set_commit_hook(lambda: next(refused))
+    for before in (first, second):
+        with pytest.raises(BatchRejected):
+            await before
+    assert [verdict.kind for verdict in await after] == ["accepted"]
+    assert await exists(store, 1, 2, 3) == [False, False, True]
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_what_a_peek_answers_is_answered_though_there_is_no_time(store: SqliteStore) -> None:
+    executor, order = store._executor, []
+    assert executor is not None
+
+    async def write(name: str, **more: Any) -> None:
+        await executor.write(lambda tx: None, **more)
+        order.append(name)
+
+    async with gathered(store):
+        commits = commits_of(store)
+        tasks = [asyncio.ensure_future(write(name)) for name in ("first", "second", "third")]
+        tasks.append(asyncio.ensure_future(write("peeked", peek=lambda tx: [])))
+    await asyncio.gather(*tasks)
+    assert (order, commits()) == (["first", "second", "peeked", "third"], 3)
+
+
+@pytest.mark.usefixtures("patient")
 async def test_an_event_loop_is_woken_once_for_a_group(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

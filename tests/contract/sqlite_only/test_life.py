@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import apsw
 import pytest
@@ -16,8 +17,10 @@ from tests.contract.sqlite_only.processes import submission
 
 from outlast import clock
 from outlast.errors import ConfigurationError, SchemaOutdated, StoreUnavailable
-from outlast.store.records import Submitted, TaskRef
+from outlast.store.reconciling import OpenRequest
+from outlast.store.records import ClaimRequest, SessionRenewal, Submitted, SweepRequest, TaskRef
 from outlast.store.rows import TaskFilter
+from outlast.store.scheduling import DueRequest
 from outlast.store.sqlite import SqliteStore
 from outlast.store.sqlite.adapter import path_of
 
@@ -327,3 +330,25 @@ async def test_a_task_of_a_callers_transaction_is_seen_at_once(
     assert not waiting.done()
     beside.execute("commit")
     assert await asyncio.wait_for(waiting, 10)
+
+
+@pytest.mark.parametrize("look", ["sweep", "claim", "claim_open", "deliver", "due_schedules"])
+async def test_a_look_that_finds_nothing_does_not_wait_for_the_writer(
+    store: SqliteStore, path: str, look: str
+) -> None:
+    """Idle workers look every few seconds: they keep out of the way of those who write."""
+    session, hour_us = "session", 3_600_000_000
+    await store.renew(SessionRenewal(session=session, name="worker", ttl_us=hour_us))
+    asked: dict[str, Any] = {
+        "sweep": SweepRequest(),
+        "claim": ClaimRequest(session=session, pools=("default",), serves=(), limit=1),
+        "claim_open": OpenRequest(session=session, tools=("tool",), limit=1, lease_us=hour_us),
+        "deliver": 1,
+        "due_schedules": DueRequest(limit=1, lease_us=hour_us),
+    }
+    holder = apsw.Connection(path)
+    holder.execute("begin immediate")
+    # Those who wait for the lock are told that it is not to be had, later than this.
+    await asyncio.wait_for(getattr(store, look)(asked[look]), 10)
+    holder.execute("rollback")
+    holder.close()

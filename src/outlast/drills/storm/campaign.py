@@ -283,10 +283,12 @@ class _Storm:
             )
             unknown = sum(row["task"] not in people for row in dump["unsettled"])
             posts = len(dump["posts"])
-            left = f"{dict(live)}, {unknown} unknown, {posts} not delivered"
+            # Looked at behind the dump: what was answered since is seen.
+            coming = self._load.on_their_way
+            left = f"{dict(live)}, {unknown} unknown, {posts} not delivered, {coming} not answered"
             self._tell(f"coming to rest: {left}", 1.0)
             seen = [one for one in self._load.live if one.task not in people]
-            return None if live or unknown or posts or seen else True
+            return None if live or unknown or posts or coming or seen else True
 
         try:
             await looking.until(quiet, "", patience_s=PATIENCE_S, every_s=0.5)

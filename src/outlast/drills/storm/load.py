@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import quote
@@ -54,6 +54,8 @@ class Load:
         self.tracked: list[Tracked] = []
         self.lost = 0
         """Questions without an answer."""
+        self.on_their_way = 0
+        """Submits and retries that nobody was told anything of yet: a task may still begin by each."""
         self.wrong: list[str] = []
         """Answers that nobody should get."""
         self.acknowledged: list[tuple[str, str]] = []
@@ -99,6 +101,14 @@ class Load:
 
     # -- clients ---------------------------------------------------------------------------------------------
 
+    @contextlib.contextmanager
+    def _on_its_way(self) -> Iterator[None]:
+        self.on_their_way += 1
+        try:
+            yield
+        finally:
+            self.on_their_way -= 1
+
     async def _insist(self, work: Callable[[], Awaitable[None]], pause_s: float) -> None:
         while True:
             try:
@@ -115,7 +125,8 @@ class Load:
                     await asyncio.sleep(0.1)
                     continue
                 number += 1
-                tracked = await self._submit_one(client, number)
+                with self._on_its_way():
+                    tracked = await self._submit_one(client, number)
                 if tracked is not None and self._chance.random() < 0.3:
                     followers.create_task(self._follow(tracked))
 
@@ -177,13 +188,15 @@ class Load:
         tracked = self._chance.choice(self.tracked)
         if tracked.ended in ("failed", "cancelled"):
             place = self.history.invoke("operator", ("life", tracked.key), "retry", tracked.task)
-            reply = await self._client.ask("POST", f"/tasks/{tracked.task}/retry", {"reason": "once more"})
-            # What has been undone cannot be tried again; nor what lives by now.
-            if self._is_fine("a retry", reply, 202, refused=(409,)):
-                self.history.answered(place, reply.body["round"])
-                tracked.ended = None
-            else:
-                self.history.answered(place, "refused")
+            path, reason = f"/tasks/{tracked.task}/retry", {"reason": "once more"}
+            with self._on_its_way():
+                reply = await self._client.ask("POST", path, reason)
+                # What has been undone cannot be tried again; nor what lives by now.
+                if self._is_fine("a retry", reply, 202, refused=(409,)):
+                    self.history.answered(place, reply.body["round"])
+                    tracked.ended = None
+                else:
+                    self.history.answered(place, "refused")
         elif tracked.ended is None and self._chance.random() < 0.3:
             undo = self._chance.random() < 0.5
             body = {"reason": "not any more", "undo": undo}

@@ -11,8 +11,9 @@ What is fenced: settling and postponing compare the turn. A worker that claims t
 the next turn, and the settler's answer is refused.
 
 Failure by failure: the settler dies: what it took can be taken again when its time is over. ``find`` fails:
-asked again with growing pauses, then a person. The other side asks for a pause: its items wait that long. A
-tool's signature no longer fits what is stored: a person.
+asked again with growing pauses, then a person. The other side asks for a pause: that is stored for everybody,
+and each of its items is put off once, to the time when it is over, those of the oldest calls first. A tool's
+signature no longer fits what is stored: a person.
 
 Not covered: tools that this process does not know are left to others.
 """
@@ -32,7 +33,7 @@ from outlast.engine.session import Session
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import InvalidRequest, StoreUnavailable
 from outlast.store.contract import Store
-from outlast.store.reconciling import OpenItem, OpenRequest, Postponement
+from outlast.store.reconciling import OpenItem, OpenRequest, OpenState, Postponement
 from outlast.store.records import Evidence, OperationRow, Settlement
 from outlast.tools.call import ToolCall
 
@@ -97,7 +98,7 @@ class Settler:
         tool = self._host.registry.tools[operation.name]
         store = self._host.store
         evidence = await store.read_evidence(operation.tenant, operation.task, operation.key)
-        place = await store.read_open(operation.tenant, operation.task, operation.key)
+        place = await self._place(item, tool)
         known = facts.gather(
             tool, operation, place, evidence, may_send=may_send(operation, task_ended=item.task_ended)
         )
@@ -113,18 +114,35 @@ class Settler:
             )
             await self._postpone(item, misfit, known, unusable=True)
             return
+
+        async def held_s() -> float:
+            place = await self._place(item, tool)
+            until = None if place is None else place.held_until
+            return 0.0 if until is None else (until - self._now()) / 1_000_000
+
         asked_at = self._now()
-        found = await self._host.inquiries.ask(tool, lambda: self._query(tool, item), arguments)
-        await store.note([_answered(item, found)])
-        decided = plan(known.facts, self._now(), finding.asked(found, asked_at))
+        found = await self._host.inquiries.ask(
+            tool, lambda: self._query(tool, item), arguments, tenant=operation.tenant, held_s=held_s
+        )
+        if found.asked:
+            await store.note([_answered(item, found)])
+        decided = finding.decide(known.facts, found, asked_at=asked_at, now=self._now())
         await self._carry_out(item, decided, known, found)
+
+    async def _place(self, item: OpenItem, tool: ToolSpec) -> OpenState | None:
+        operation = item.operation
+        return await self._host.store.read_open(
+            operation.tenant, operation.task, operation.key, provider=tool.provider
+        )
 
     async def _carry_out(
         self, item: OpenItem, decided: Plan, known: facts.Known, found: finding.Finding | None
     ) -> None:
         if decided.action in ("wait", "person"):
             unusable = found is not None and found.answer == "no_evidence" and found.wait_s is None
-            await self._postpone(item, decided, known, unusable=unusable)
+            wait = finding.shared_wait(self._host.registry.tools[item.operation.name], found)
+            held = finding.was_held(decided, found)
+            await self._postpone(item, decided, known, unusable=unusable, wait=wait, held=held)
         else:
             result = known.result if found is None else found.result
             await self._settle(item, decided, known, result)
@@ -166,7 +184,16 @@ class Settler:
                 )
             )
 
-    async def _postpone(self, item: OpenItem, decided: Plan, known: facts.Known, *, unusable: bool) -> None:
+    async def _postpone(
+        self,
+        item: OpenItem,
+        decided: Plan,
+        known: facts.Known,
+        *,
+        unusable: bool,
+        wait: tuple[str, int] | None = None,
+        held: bool = False,
+    ) -> None:
         operation = item.operation
         ask_in_us = None if decided.at is None else max(0, decided.at - self._now())
         await self._host.store.postpone(
@@ -180,6 +207,8 @@ class Settler:
                     unusable=unusable,
                     why=decided.why,
                     seen=known.seen,
+                    wait=wait,
+                    held=held,
                 )
             ]
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, Final
 
-from fastapi import Depends, Request, Response
+from fastapi import Depends, Query, Request, Response
 
 from outlast.app import Outlast
 from outlast.core import ids, values
@@ -82,6 +82,13 @@ Operating = Annotated[Asked, Depends(_asked_by(*OPERATE))]
 Judging = Annotated[Asked, Depends(_asked_by(*JUDGE))]
 TaskId = Annotated[str, Depends(_task_id)]
 OperationId = Annotated[str, Depends(_operation_id)]
+AfterOperation = Annotated[
+    str | None,
+    Query(
+        description="Behind this operation: `next` of the page before.",
+        pattern=r"^task_[0-9a-z]{26}:[\x20-\x7e]{1,200}$",
+    ),
+]
 ApprovalId = Annotated[str, Depends(_approval_id)]
 
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from outlast.errors import SettlementConflict
 from outlast.server.problem import Refused, pointing
 from outlast.server.reading import StrictRoute
-from outlast.server.routes.asked import Around, Operating, OperationId, answer, refusals
+from outlast.server.routes.asked import AfterOperation, Around, Operating, OperationId, answer, refusals
 from outlast.server.schemas.operations import (
     NewSettlement,
     Operation,
@@ -19,6 +19,7 @@ from outlast.server.schemas.operations import (
     QueuePage,
     evidence_body,
     operation_body,
+    operation_summary,
     place_body,
     plan_body,
     stats_body,
@@ -32,20 +33,14 @@ router = APIRouter(route_class=StrictRoute, tags=["operations"])
 async def list_operations(
     asked: Around,
     state: Annotated[Literal["unknown"], Query(description="The reconciliation queue.")] = "unknown",
-    after: Annotated[
-        str | None,
-        Query(
-            description="Above this operation: `next` of the page before.",
-            pattern=r"^task_[0-9a-z]{26}:[\x20-\x7e]{1,200}$",
-        ),
-    ] = None,
+    after: AfterOperation = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 100,
 ) -> Response:
-    """List the tenant's operations of which nobody knows yet whether they happened."""
+    """List the tenant's operations of which nobody knows yet whether they happened, without their values."""
     views = await asked.app.operations.list(state=state, tenant=asked.caller.tenant, after=after, limit=limit)
     places = await asked.app.operations.places([view.id for view in views], tenant=asked.caller.tenant)
     items = [
-        {**operation_body(view, asked.root), "queue": place_body(place)}
+        {**operation_summary(view, asked.root), "queue": place_body(place)}
         for view, place in zip(views, places, strict=True)
     ]
     return answer({"items": items, "next": views[-1].id if len(views) == limit else None})

@@ -13,6 +13,7 @@ from outlast.server.routes.asked import (
     KEY,
     REPLAYED,
     WAIT,
+    AfterOperation,
     Around,
     Operating,
     Submitting,
@@ -23,8 +24,8 @@ from outlast.server.routes.asked import (
     reads,
     refusals,
 )
-from outlast.server.schemas.fields import NAME_SCHEMA, Name, TaskStateName
-from outlast.server.schemas.operations import OperationPage, operation_body
+from outlast.server.schemas.fields import NAME_SCHEMA, Name, OperationStateName, TaskStateName
+from outlast.server.schemas.operations import OperationPage, operation_summary
 from outlast.server.schemas.tasks import (
     AttemptPage,
     EventPage,
@@ -47,7 +48,6 @@ from outlast.views import TaskView
 router = APIRouter(route_class=reading.StrictRoute, tags=["tasks"])
 
 LIVE: Final = {"Retry-After": "1"}
-MAX_LEDGER: Final = 10_000
 
 FRAME: Final = {
     "type": "object",
@@ -233,11 +233,19 @@ async def list_attempts(asked: Around, task: TaskId) -> Response:
 
 
 @router.get("/tasks/{task}/operations", response_model=OperationPage, responses=refusals("task_not_found"))
-async def list_task_operations(asked: Around, task: TaskId) -> Response:
-    """List a task's ledger in order."""
-    await asked.app.get(task, tenant=asked.caller.tenant)
-    operations = await asked.app.operations.list(task=task, tenant=asked.caller.tenant, limit=MAX_LEDGER)
-    return answer({"items": [operation_body(each, asked.root) for each in operations], "next": None})
+async def list_task_operations(
+    asked: Around,
+    task: TaskId,
+    state: Annotated[OperationStateName | None, Query(description="Only operations in this state.")] = None,
+    after: AfterOperation = None,
+    limit: Annotated[int, Query(ge=1, le=200)] = 100,
+) -> Response:
+    """List a task's ledger in order, without the arguments and results."""
+    tenant = asked.caller.tenant
+    await asked.app.get(task, tenant=tenant)
+    views = await asked.app.operations.list(task=task, state=state, tenant=tenant, after=after, limit=limit)
+    following = views[-1].id if len(views) == limit else None
+    return answer({"items": [operation_summary(each, asked.root) for each in views], "next": following})
 
 
 @router.post(

@@ -21,6 +21,7 @@ from outlast.core.durations import microseconds
 from outlast.errors import InvalidRequest
 from outlast.posting import MAX_REASON
 
+OperationStateName = Literal["planned", "approved", "running", "succeeded", "failed", "unknown"]
 TaskStateName = Literal["queued", "running", "waiting", "succeeded", "failed", "cancelled"]
 NAME_SCHEMA = {
     "type": "string",

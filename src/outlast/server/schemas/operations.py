@@ -55,8 +55,8 @@ class OperationLinks(BaseModel):
     plan: str
 
 
-class Operation(BaseModel):
-    """One durable thing that a task does."""
+class OperationSummary(BaseModel):
+    """One durable thing that a task does, as a list shows it."""
 
     id: str
     task: str
@@ -74,8 +74,6 @@ class Operation(BaseModel):
     ]
     fingerprint: str
     business_key: Annotated[str | None, Field(description="What the call is about, where the tool says so.")]
-    arguments: Any
-    result: Any
     error: dict[str, Any] | None
     settled_by: str | None
     usage: Annotated[
@@ -91,6 +89,13 @@ class Operation(BaseModel):
     due_at: datetime | None
     ended_at: datetime | None
     links: OperationLinks
+
+
+class Operation(OperationSummary):
+    """One durable thing that a task does."""
+
+    arguments: Any
+    result: Any
 
 
 class Evidence(BaseModel):
@@ -118,15 +123,17 @@ class QueuePlace(BaseModel):
     needs_person: Annotated[bool, Field(description="Nobody but a person can settle it.")]
 
 
-class QueuedOperation(Operation):
+class QueuedOperation(OperationSummary):
     """An operation with its place in the reconciliation queue; null when it is not in it."""
 
     queue: QueuePlace | None
 
 
-class OperationInFull(QueuedOperation):
-    """An operation with everything that is known of it. ``timeline``: its events, oldest first."""
+class OperationInFull(Operation):
+    """An operation with everything that is known of it. ``queue``: its place in the reconciliation queue,
+    null when it is not in it. ``timeline``: its events, oldest first."""
 
+    queue: QueuePlace | None
     evidence: list[Evidence]
     timeline: list[Event]
 
@@ -178,7 +185,7 @@ class OperationStats(BaseModel):
 class OperationPage(BaseModel):
     """Operations. ``next``: what to send as ``after`` for the next page."""
 
-    items: list[Operation]
+    items: list[OperationSummary]
     next: str | None
 
 
@@ -196,6 +203,11 @@ def operation_path(root: str, operation: str) -> str:
 
 def operation_body(view: OperationView, root: str) -> dict[str, Any]:
     """Write an operation."""
+    return {**operation_summary(view, root), "arguments": view.arguments, "result": view.result}
+
+
+def operation_summary(view: OperationView, root: str) -> dict[str, Any]:
+    """Write an operation as a list shows it."""
     here = operation_path(root, view.id)
     return {
         "id": view.id,
@@ -212,8 +224,6 @@ def operation_body(view: OperationView, root: str) -> dict[str, Any]:
         "idempotency_key": view.idempotency_key,
         "fingerprint": view.fingerprint,
         "business_key": view.business_key,
-        "arguments": view.arguments,
-        "result": view.result,
         "error": view.error,
         "settled_by": view.settled_by,
         "usage": view.usage,

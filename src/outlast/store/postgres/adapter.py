@@ -377,7 +377,10 @@ class PostgresStore(Changing):
             return []
         columns = zip(
             *(
-                (p.tenant, p.task, p.key, p.turn, p.ask_in_us, p.unusable, p.why, p.seen)
+                (
+                    *(p.tenant, p.task, p.key, p.turn, p.ask_in_us, p.unusable, p.why, p.seen, p.held),
+                    *(p.wait or (None, None)),
+                )
                 for p in postponements
             ),
             strict=True,

@@ -106,16 +106,17 @@ class Views:
     async def list_operations(self, query: OperationFilter) -> list[OperationRow]:
         """Read the ledger of a task by position, or the tenant's reconciliation queue by operation id."""
         if query.task is not None:
+            after = None if query.after is None else query.after.removeprefix(f"{query.task}:")
             rows = await self._view(
                 "list_task_operations",
-                query.tenant, query.task, query.key, query.state, query.after, query.limit,
+                query.tenant, query.task, query.key, query.state, after, query.limit, query.values,
             )  # fmt: skip
         else:
             if query.state != "unknown":
                 raise ValueError("without a task only unknown operations are listed")
             task, key = ids.split_operation_id(query.after) if query.after else (None, None)
             rows = await self._view(
-                "list_unknown_operations", query.tenant, query.key, task, key, query.limit
+                "list_unknown_operations", query.tenant, query.key, task, key, query.limit, query.values
             )
         return [operation_of(row) for row in rows]
 
@@ -131,9 +132,11 @@ class Views:
         rows = await self._view("read_passage", tenant, task, key, now, PASSED_BOUND)
         return passage_of(rows[0]) if rows else None
 
-    async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:
+    async def read_open(
+        self, tenant: str, task: str, key: str, *, provider: str | None = None, now: int | None = None
+    ) -> OpenState | None:
         """Read an operation's place in the reconciliation queue, None when it is not in it."""
-        rows = await self._view("read_open", tenant, task, key)
+        rows = await self._view("read_open", tenant, task, key, provider, now)
         return OpenState(**dict(rows[0])) if rows else None
 
     async def read_settled_counts(self, tenant: str) -> list[SettledCounts]:

@@ -408,7 +408,9 @@ class SqliteStore:
 
     async def sweep(self, request: SweepRequest, *, now: int | None = None) -> Swept:
         """Sweep once; see ``Store.sweep``."""
-        return await self._desk().write(lambda tx: sweeping.sweep(tx, request, now))
+        return await self._desk().write(
+            lambda tx: sweeping.sweep(tx, request, now), peek=lambda tx: sweeping.peek(tx, request, now)
+        )
 
     async def take_messages(self, limit: int, *, now: int | None = None) -> list[Message]:
         """Read pending outbox rows; see ``Store.take_messages``."""
@@ -474,9 +476,13 @@ class SqliteStore:
         """Read what decides whether a request may leave; see ``Store.read_passage``."""
         return await self._desk().read(lambda tx: passing.read_passage(tx, tenant, task, key, now))
 
-    async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:
+    async def read_open(
+        self, tenant: str, task: str, key: str, *, provider: str | None = None, now: int | None = None
+    ) -> OpenState | None:
         """Read a place in the reconciliation queue; see ``Store.read_open``."""
-        return await self._desk().read(lambda tx: reconciling.read_open(tx, tenant, task, key))
+        return await self._desk().read(
+            lambda tx: reconciling.read_open(tx, tenant, task, key, provider=provider, now=now)
+        )
 
     async def read_settled_counts(self, tenant: str) -> list[SettledCounts]:
         """Read how unknowns were settled; see ``Store.read_settled_counts``."""

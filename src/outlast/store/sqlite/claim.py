@@ -12,6 +12,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from operator import itemgetter
 
 from outlast.store.records import (
@@ -146,19 +147,26 @@ def _session_name(tx: Transaction, request: ClaimRequest) -> str | None:
 
 
 class _Serving:
-    """Which lanes a request serves."""
+    """Which lanes a request serves; worked out when the first lane is there, which mostly there is not."""
 
     def __init__(self, request: ClaimRequest) -> None:
-        self._pools = set(request.pools)
-        self._versions = {(one.agent, one.version) for one in request.serves}
-        self._default: dict[str, str] = {}
-        for one in request.serves:
+        self._request = request
+
+    @cached_property
+    def _versions(self) -> set[tuple[str, str]]:
+        return {(one.agent, one.version) for one in self._request.serves}
+
+    @cached_property
+    def _default(self) -> dict[str, str]:
+        default: dict[str, str] = {}
+        for one in self._request.serves:
             if one.default:
-                self._default.setdefault(one.agent, one.version)
+                default.setdefault(one.agent, one.version)
+        return default
 
     def version(self, pool: str, agent: str, bound: str) -> str | None:
         """Answer the version that tasks of a lane are claimed for, None for a lane that is not served."""
-        if pool not in self._pools:
+        if pool not in self._request.pools:
             return None
         if bound == ANY_VERSION:
             return self._default.get(agent)

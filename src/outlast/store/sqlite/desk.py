@@ -7,8 +7,7 @@ Both are plain and synchronous, and used by one thread at a time; ``executor`` d
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -17,12 +16,15 @@ from outlast.store.sqlite import connection as connections
 from outlast.store.sqlite.log import Log
 from outlast.store.sqlite.transaction import LaneKey, Transaction
 
+GROUP_SECONDS = 0.05
+"""So long after its first verb a group begins no further one: what is large or many shall not keep the others
+waiting."""
+
 Verb = Callable[[Transaction], Any]
 """What is done inside a transaction; it awaits nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """A verb to carry out.
 
     peek: what may answer it without a writing transaction, or None to say that one is needed.
@@ -32,19 +34,18 @@ class Call:
     peek: Verb | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What came of one verb: its answer, or the error that it raised."""
 
     answer: Any = None
     error: Exception | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """What came of a group, verb by verb, and what is to be hinted since it is committed."""
+class Carried(NamedTuple):
+    """What came of a group, verb by verb, and what is to be hinted since it is committed. None: there was no
+    time for it, and it was not begun."""
 
-    outcomes: list[Outcome]
+    outcomes: Sequence[Outcome | None]
     hints: frozenset[str] = frozenset()
 
 
@@ -67,7 +68,11 @@ class Desk:
         """Answer the open connection. Raises StoreUnavailable."""
         if self._connection is None:
             self._connection = self._connect(self.path)
+            self._opened(self._connection)
         return self._connection
+
+    def _opened(self, connection: apsw.Connection) -> None:
+        """Do what has to be done with a fresh connection."""
 
     def close(self) -> None:
         """Close the connection; idempotent."""
@@ -138,13 +143,9 @@ class Writer(Desk):
         self._seen: tuple[apsw.Connection, int] | None = None
         self._log: Log | None = None
 
-    def connection(self) -> apsw.Connection:
-        """Answer the open connection. Raises StoreUnavailable."""
-        fresh = self._connection is None
-        connection = super().connection()
-        if fresh and self.path != connections.MEMORY:
+    def _opened(self, connection: apsw.Connection) -> None:
+        if self.path != connections.MEMORY:
             self._log = Log(connection)
-        return connection
 
     def tend(self) -> float | None:
         """Keep the write-ahead log small; answer after how many seconds to ask again, None for after a
@@ -155,22 +156,28 @@ class Writer(Desk):
         """Carry out a group: what a peek can answer, then the rest in one transaction.
 
         A verb that raises undoes itself alone. When the transaction as a whole fails (the disk is full, the
-        lock is not to be had), every verb in it has failed.
+        lock is not to be had), every verb in it has failed. The first two are begun however long they take,
+        the others until GROUP_SECONDS after the first.
         """
+        if len(calls) == 1 and (peek := calls[0].peek) is not None:
+            carried = self.look([peek])
+            (seen,) = carried.outcomes
+            found = seen is not None and (seen.answer is not None or seen.error is not None)
+            return carried if found else self._write([calls[0].verb])
         peeks = [(index, call.peek) for index, call in enumerate(calls) if call.peek is not None]
         if not peeks:
             return self._write([call.verb for call in calls])
         outcomes: list[Outcome | None] = [None] * len(calls)
         for (index, _), seen in zip(peeks, self.look([peek for _, peek in peeks]).outcomes, strict=True):
-            if seen.answer is not None or seen.error is not None:
+            if seen is not None and (seen.answer is not None or seen.error is not None):
                 outcomes[index] = seen
         left = [index for index, outcome in enumerate(outcomes) if outcome is None]
         if not left:
-            return Carried([outcome for outcome in outcomes if outcome is not None])
+            return Carried(outcomes)
         carried = self._write([calls[index].verb for index in left])
         for index, outcome in zip(left, carried.outcomes, strict=True):
             outcomes[index] = outcome
-        return Carried([outcome for outcome in outcomes if outcome is not None], carried.hints)
+        return Carried(outcomes, carried.hints)
 
     def _write(self, verbs: Sequence[Verb]) -> Carried:
         try:
@@ -179,12 +186,19 @@ class Writer(Desk):
         except Exception as error:
             return self._fail(len(verbs), error)
         tx = Transaction(connection, clock=self._now, lanes=self._lanes)
-        outcomes: list[Outcome] = []
+        outcomes: list[Outcome | None] = []
         alone = len(verbs) == 1
+        left = 0
+        until = 0.0
         try:
-            for verb in verbs:
+            for index, verb in enumerate(verbs):
                 if alone:
                     outcomes.append(Outcome(verb(tx)))
+                    break
+                if index == 1:
+                    until = clock.monotonic() + GROUP_SECONDS
+                elif index > 1 and clock.monotonic() >= until:
+                    left = len(verbs) - index
                     break
                 connection.execute("savepoint verb")
                 try:
@@ -201,13 +215,14 @@ class Writer(Desk):
                     outcomes.append(Outcome(error=connections.translate(error, self.path)))
             connection.execute("commit")
         except Exception as error:
-            return self._fail(len(verbs), error)
+            failed = self._fail(len(verbs) - left, error)
+            return Carried([*failed.outcomes, *[None] * left])
         except BaseException:
             if connection.in_transaction:
                 connection.execute("rollback")
             raise
         self._lanes.update(tx.new_lanes)
-        return Carried(outcomes, frozenset(tx.hints))
+        return Carried([*outcomes, *[None] * left], frozenset(tx.hints))
 
     def changed_elsewhere(self) -> bool:
         """Say whether another connection may have committed since this was asked last.

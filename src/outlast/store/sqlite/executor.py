@@ -1,7 +1,9 @@
 """Where the desks stand: in threads of their own, or in place.
 
 Threaded: one thread writes, one reads. Each takes everything that is pending, carries it out as one group,
-and wakes each event loop that waits for it once. A caller that is cancelled does not undo its verb.
+and wakes each event loop that waits for it once. A caller that is cancelled does not undo its verb. A group
+that takes long ends early, and what it has not begun goes into the next one: the oldest of it first, the rest
+behind what has come meanwhile, so that large verbs neither keep small ones waiting, nor wait for ever.
 
 Inline: everything happens in the caller's place, on one connection; nothing is ever pending. For simulations,
 whose time is virtual, and for scripts.
@@ -95,7 +97,8 @@ class Inline:
         self._writer.close()
 
 
-def _answer(outcome: Outcome) -> Any:
+def _answer(outcome: Outcome | None) -> Any:
+    assert outcome is not None, "the first verb of a group is always carried out"
     if outcome.error is not None:
         raise outcome.error
     return outcome.answer
@@ -104,11 +107,13 @@ def _answer(outcome: Outcome) -> Any:
 class _Post:
     """One verb on its way, and who waits for it."""
 
-    __slots__ = ("call", "future", "loop")
+    __slots__ = ("call", "future", "loop", "place")
 
     def __init__(self, call: Call, loop: asyncio.AbstractEventLoop) -> None:
         self.call = call
         self.loop = loop
+        self.place = 0
+        """In the order of arrival."""
         self.future: asyncio.Future[Any] = loop.create_future()
 
 
@@ -134,6 +139,8 @@ class _Thread:
         self._tend = tend
         self._tend_in: float | None = None
         self._posts: queue.SimpleQueue[_Post | None] = queue.SimpleQueue()
+        self._left: list[_Post] = []
+        self._arrived = 0
         self._closing = False
         # A daemon, so that a process that forgets to close ends all the same; what is committed is committed.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -185,26 +192,37 @@ class _Thread:
 
     def _take(self) -> list[_Post]:
         """Take everything pending; wait for the first, but not for ever while somebody watches."""
-        group: list[_Post] = []
+        group, left = self._left[:1], self._left[1:]
         try:
             # What tells of the closing may have been taken along with the last posts.
             first = self._posts.get(
-                block=not self._closing, timeout=POLL_SECONDS if self._is_watched() else self._tend_in
+                block=not (self._closing or group),
+                timeout=POLL_SECONDS if self._is_watched() else self._tend_in,
             )
             while True:
                 if first is not None:
+                    self._arrived += 1
+                    first.place = self._arrived
                     group.append(first)
                 if len(group) >= GROUP_LIMIT:
                     break
                 first = self._posts.get_nowait()
         except queue.Empty:
             pass
-        return group
+        room = max(0, GROUP_LIMIT - len(group))
+        self._left = left[room:]
+        return group + left[:room]
 
     def _answer(self, group: list[_Post], carried: Carried) -> None:
         by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Post, Outcome]]] = {}
+        left: list[_Post] = []
         for post, outcome in zip(group, carried.outcomes, strict=True):
-            by_loop.setdefault(post.loop, []).append((post, outcome))
+            if outcome is None:
+                left.append(post)
+            else:
+                by_loop.setdefault(post.loop, []).append((post, outcome))
+        if left:
+            self._left = sorted(left + self._left, key=lambda post: post.place)
         hints = carried.hints
         for loop, answers in by_loop.items():
             try:

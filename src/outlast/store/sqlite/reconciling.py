@@ -63,19 +63,26 @@ def _put_back(tx: Transaction, one: Postponement, at: int) -> bool:
     mark = f":{one.turn}"
     if found[2] != mark:
         ask_at = None if one.ask_in_us is None else at + one.ask_in_us
+        if one.wait is not None:
+            provider, wait_us = one.wait
+            ask_at = None if ask_at is None else max(ask_at, at + wait_us)
+            tx.run("keep_wait", (one.tenant, provider, at + wait_us))
         if tx.row("newer_evidence", (*name, one.seen)) is not None:
             # It came while the operation was looked at, and is considered at once.
             ask_at = at
-        tx.run("put_back", (one.unusable, ask_at, mark, one.why, *name))
+        tx.run("put_back", (one.held, one.unusable, ask_at, mark, one.why, *name))
     return True
 
 
-def read_open(tx: Transaction, tenant: str, task: str, key: str) -> OpenState | None:
+def read_open(
+    tx: Transaction, tenant: str, task: str, key: str, *, provider: str | None, now: int | None
+) -> OpenState | None:
     """Read an operation's place in the reconciliation queue; see ``Store.read_open``."""
-    found = tx.row("read_open", (tenant, task, key))
+    names = {"tenant": tenant, "task": task, "key": key, "provider": provider, "now": tx.now(now)}
+    found = tx.row("read_open", names)
     if found is None:
         return None
-    since, asked, unusable, ask_at, sender_gone, why, resend = found
+    since, asked, unusable, ask_at, sender_gone, why, resend, held_until = found
     return OpenState(
         since=since,
         asked=asked,
@@ -84,4 +91,5 @@ def read_open(tx: Transaction, tenant: str, task: str, key: str) -> OpenState | 
         sender_gone=bool(sender_gone),
         why=why,
         resend=bool(resend),
+        held_until=held_until,
     )

@@ -9,6 +9,16 @@ from outlast.store.sqlite.transaction import Transaction
 _NEVER = (1 << 63) - 1
 
 
+def peek(tx: Transaction, request: SweepRequest, now: int | None) -> Swept | None:
+    """Answer a sweep that would change nothing, without being the writer; None when there may be something.
+
+    Every worker sweeps every few seconds, and mostly finds nothing.
+    """
+    at = tx.now(now)
+    busy, next_due_us = _next_due(tx, request, at)
+    return None if busy else Swept(next_due_us=next_due_us)
+
+
 def sweep(tx: Transaction, request: SweepRequest, now: int | None) -> Swept:
     """Sweep once; see ``Store.sweep``."""
     at = tx.now(now)
@@ -18,8 +28,6 @@ def sweep(tx: Transaction, request: SweepRequest, now: int | None) -> Swept:
     woken = _wake(tx, request.limit, at)
     tx.run("drop_waits", (at,))
     tx.write_events()
-    due = tx.row("next_due", {"now": at, "grace": request.grace_us})
-    assert due is not None
     limit = request.limit
     return Swept(
         sessions=tuple(sessions),
@@ -28,8 +36,16 @@ def sweep(tx: Transaction, request: SweepRequest, now: int | None) -> Swept:
         woken=tuple(woken),
         expired=tuple(expired),
         more=max(len(sessions), len(lost) + len(parked), len(woken), len(expired)) >= limit,
-        next_due_us=None if due[0] >= _NEVER else max(0, due[0] - at),
+        next_due_us=_next_due(tx, request, at)[1],
     )
+
+
+def _next_due(tx: Transaction, request: SweepRequest, at: int) -> tuple[bool, int | None]:
+    """Say whether there is anything to do, and in how many microseconds the next timer is due."""
+    found = tx.row("next_due", {"now": at, "grace": request.grace_us})
+    assert found is not None
+    busy, due = found
+    return bool(busy), None if due >= _NEVER else max(0, due - at)
 
 
 def _lose_sessions(tx: Transaction, limit: int, at: int) -> list[str]:

@@ -94,12 +94,12 @@ class Transaction:
     def named_rows(self, sql: str) -> list[dict[str, Any]]:
         """Run a query given as text; answer its rows by the names of their columns."""
         cursor = self.execute(sql)
-        try:
-            names = [column[0] for column in cursor.get_description()]
-        except apsw.ExecutionCompleteError:
-            # Nothing is left to be read.
+        # A statement that has shown its last row, or has none, says no names any more.
+        first = cursor.fetchone()
+        if first is None:
             return []
-        return [dict(zip(names, row, strict=True)) for row in cursor]
+        names = [column[0] for column in cursor.get_description()]
+        return [dict(zip(names, row, strict=True)) for row in (first, *cursor)]
 
     # -- the clock -------------------------------------------------------------------------------------------
 

@@ -132,6 +132,9 @@ def words_are_heard(seen: Evidence) -> Iterator[str]:
             yield f"{where(row)}: is {operation['state']}, and attempt {row['attempt']} says that it happened"
 
 
+_ENDS_OR_BEGINS = frozenset({"succeeded", "failed", "settled", "started", "unknown", "contradicted"})
+
+
 def calls_succeed_once(seen: Evidence) -> Iterator[str]:
     """After a call has succeeded, or was settled as happened, no other end of it is told, unless it was begun
     again or thrown in doubt."""
@@ -139,7 +142,7 @@ def calls_succeed_once(seen: Evidence) -> Iterator[str]:
         done: dict[str, int] = {}
         for row in sorted(rows, key=lambda one: int(one["number"])):
             word = row["kind"].removeprefix("operation.")
-            if word == row["kind"]:
+            if word == row["kind"] or word not in _ENDS_OR_BEGINS:
                 continue
             data = json.loads(row["data"])
             key = str(data.get("operation"))

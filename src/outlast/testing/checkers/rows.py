@@ -43,7 +43,9 @@ def only_the_current_epoch_writes(seen: Evidence) -> Iterator[str]:
 
 def results_never_change(seen: Evidence) -> Iterator[str]:
     """What is recorded stays, and numbers never fall (between an earlier dump and this one)."""
-    earlier = Evidence(dump=seen.earlier or {})
+    if seen.earlier is None:
+        return
+    earlier = Evidence(dump=seen.earlier)
     for table, names in HISTORY.items():
         now = {tuple(row[name] for name in names): row for row in seen.rows(table)}
         for row in earlier.rows(table):

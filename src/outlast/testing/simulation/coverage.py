@@ -13,11 +13,12 @@ Not covered: moves that the world does not make yet; ``UNREACHED`` names each wi
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, get_args
+
+import orjson
 
 from outlast.core.transitions import APPROVAL, ATTEMPT, MACHINES, OPERATION, TASK, Machine
 from outlast.testing.simulation.relay import BROKER_FAULTS
@@ -89,7 +90,7 @@ def moves_of(dump: Mapping[str, Sequence[Row]]) -> frozenset[Move]:
         streams[row["task"]].append(row)
     for task, rows in streams.items():
         rows.sort(key=lambda row: int(row["number"]))
-        said = [(str(row["kind"]), json.loads(row["data"])) for row in rows]
+        said = [(str(row["kind"]), orjson.loads(row["data"])) for row in rows]
         _task(found, said)
         _operations(found, said, ledger[task], questions)
         _questions(found, said)

@@ -33,34 +33,43 @@ def lend() -> Any:
     return _Lent(connection)
 
 
+class _Undone(Exception):
+    """What the driver is told where a transaction is rolled back."""
+
+
 class _Lent:
     """A connection whose transactions are savepoints of a larger one."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
         self.in_transaction = self._writing = False
+        self._run = connection.execute
         self.executemany = connection.executemany
         self.changes = connection.changes
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._connection, name)
 
-    def execute(self, sql: str, *bindings: Any) -> Any:
+    def execute(self, sql: str, bindings: Any = None) -> Any:
         """Run a statement; what begins and ends transactions is put in terms of savepoints."""
-        real = self._connection.execute
+        if bindings is not None:
+            return self._run(sql, bindings)
         if sql == "begin":
             # A snapshot of the one connection that there is: nothing to undo, and nothing to run.
             self.in_transaction = True
             return None
         if sql == "begin immediate":
             self.in_transaction = self._writing = True
-            return real("savepoint lent")
+            # The driver's own savepoints take no place among the statements that it keeps prepared. It keeps
+            # the 512 run last: what a schedule runs once has to be among them when the next one runs it.
+            return self._connection.__enter__()
         if sql in ("commit", "rollback"):
             writing, self.in_transaction, self._writing = self._writing, False, False
-            if writing and sql == "rollback":
-                real("rollback to lent")
-            return real("release lent") if writing else None
-        return real(sql, *bindings)
+            if writing:
+                undone = _Undone() if sql == "rollback" else None
+                self._connection.__exit__(None if undone is None else _Undone, undone, None)
+            return None
+        return self._run(sql)
 
     def close(self, *_: Any) -> None:
         """Undo everything and give the connection back."""

@@ -27,9 +27,10 @@ import heapq
 import warnings
 from asyncio import events
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, ContextVar, copy_context
 from random import Random
+from types import coroutine
 from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
@@ -81,12 +82,19 @@ def resolve(future: asyncio.Future[T], result: T) -> None:
         future.set_result(result)
 
 
+@coroutine
+def give_way() -> Generator[None, None, None]:
+    """Let others run first: what ``asyncio.sleep(0)`` does, for less."""
+    yield
+
+
 _ENDS_A_WAIT = frozenset({resolve, asyncio.futures._set_result_unless_cancelled})  # type: ignore[attr-defined]
 """What timers call that only ends a wait: ``resolve``, and what ``asyncio.sleep`` uses."""
 
 
 class _Handle(asyncio.TimerHandle):
     __slots__ = ("node",)
+    _when: float  # of timers alone
 
     def __init__(self, callback: Callable[..., Any] | None, args: Any, context: Context, node: Node) -> None:
         # The base class would ask the loop about debugging and note the place; nothing here needs either.
@@ -94,7 +102,6 @@ class _Handle(asyncio.TimerHandle):
         self._args = args
         self._context = context
         self._cancelled = callback is None
-        self._when = 0.0
         self.node = node
 
     def __repr__(self) -> str:
@@ -120,13 +127,10 @@ class _Task(asyncio.Task[T]):
 
 
 class _Future(asyncio.Future[T]):
-    """A future with the same property."""
+    """A future with the same property; whoever makes it gives it its number."""
 
     __slots__ = ("number",)
-
-    def __init__(self, number: int, *, loop: asyncio.AbstractEventLoop) -> None:
-        self.number = number
-        super().__init__(loop=loop)
+    number: int
 
     def __hash__(self) -> int:
         return self.number
@@ -149,18 +153,21 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         self._numbers = 0
         self._tasks: list[_Task[Any]] = []
         self._running = self._stopping = self._closed = False
-        self.steps = 0
-        """Handles run so far."""
         self.counted = 0
         """Handles run so far by nodes that count."""
         self.alarm = -1
         """At which number of counted handles ``on_alarm`` is called, with the node that ran the last one."""
         self.on_alarm: Callable[[Node], None] = lambda _: None
         self.trace = bytearray()
-        """Whose handle ran, step by step: the nodes' numbers."""
+        """Whose handle ran, step by step: the nodes' numbers, a byte each."""
         self.accidents: list[str] = []
         """What callbacks raised and tasks never told anybody."""
         self.root = self.add_node("world")
+
+    @property
+    def steps(self) -> int:
+        """Handles run so far."""
+        return len(self.trace)
 
     # -- nodes ----------------------------------------------------------------------------------------------
 
@@ -214,7 +221,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         return main.result()
 
     def _run(self, last_step: int, last_second: float) -> None:
-        runnable, draw, trace = self._runnable, self._draw, self.trace
+        runnable, draw, trace, any_order = self._runnable, self._draw, self.trace, self._any
         while not self._stopping:
             if not runnable:
                 self._jump(last_second)
@@ -223,7 +230,7 @@ class SimulationLoop(asyncio.AbstractEventLoop):
             place = int(draw() * choices) if choices > 1 else 0
             node = runnable[place]
             ready = node.ready
-            if self._any and len(ready) > 1:
+            if any_order and len(ready) > 1:
                 chosen = int(draw() * len(ready))
                 ready[chosen], ready[-1] = ready[-1], ready[chosen]
                 handle = ready.pop()
@@ -234,7 +241,6 @@ class SimulationLoop(asyncio.AbstractEventLoop):
                 runnable.pop()
             if handle._cancelled:
                 continue
-            self.steps += 1
             trace.append(node.index & 0xFF)
             try:
                 handle._context.run(handle._callback, *handle._args)  # type: ignore[arg-type]
@@ -246,8 +252,8 @@ class SimulationLoop(asyncio.AbstractEventLoop):
                 self.counted += 1
                 if self.counted == self.alarm:
                     self.on_alarm(node)
-            if self.steps >= last_step:
-                raise Stuck(f"no end after {self.steps} handles, at second {self._now:.3f}")
+            if len(trace) >= last_step:
+                raise Stuck(f"no end after {len(trace)} handles, at second {self._now:.3f}")
 
     def _jump(self, last_second: float) -> None:
         """Move time to the next timer and make ready all that are due then."""
@@ -350,7 +356,9 @@ class SimulationLoop(asyncio.AbstractEventLoop):
     def create_future(self) -> asyncio.Future[Any]:
         """Make a future of this loop."""
         self._numbers += 1
-        return _Future(self._numbers, loop=self)
+        future: _Future[Any] = _Future(loop=self)
+        future.number = self._numbers
+        return future
 
     def create_task(self, coro: Any, *, name: str | None = None, context: Context | None = None) -> Any:
         """Make a task of this loop, on the node that its context names."""
@@ -389,9 +397,8 @@ class SimulationLoop(asyncio.AbstractEventLoop):
         """Answer whether the world has ended."""
         return self._closed
 
-    def get_debug(self) -> bool:
-        """Answer False: asyncio's own debugging reads real clocks."""
-        return False
+    get_debug = staticmethod(bool)
+    """Answer False: asyncio's own debugging reads real clocks. Every future and every task asks."""
 
 
 def _answer(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:

@@ -17,9 +17,10 @@ between the two is for tests on PostgreSQL.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextvars import Context
 from dataclasses import replace
+from functools import cached_property
 from random import Random
 from typing import Any, Protocol, TypeVar
 
@@ -115,7 +116,7 @@ from outlast.store.scheduling import (
     ScheduleSet,
     SetSchedule,
 )
-from outlast.testing.simulation.loop import SimulationLoop, resolve
+from outlast.testing.simulation.loop import SimulationLoop, give_way, resolve
 from outlast.testing.simulation.weather import Weather
 
 T = TypeVar("T")
@@ -131,14 +132,21 @@ _SILENCE_S = 20.0
 
 
 class NodeSeams:
-    """Clocks and chance of one node; see ``outlast.clock.Seams``. step_us: how far its wall clock is off."""
+    """Clocks and chance of one node; see ``outlast.clock.Seams``. step_us: how far its wall clock is off.
+
+    random: makes its generator, when it is first needed: many nodes need none, and to make one takes time.
+    """
 
     inline = True
 
-    def __init__(self, loop: SimulationLoop, random: Random) -> None:
+    def __init__(self, loop: SimulationLoop, random: Callable[[], Random]) -> None:
         self._loop = loop
-        self._random = random
+        self._make_random = random
         self.step_us = 0
+
+    @cached_property
+    def _random(self) -> Random:
+        return self._make_random()
 
     def monotonic(self) -> float:
         return self._loop.time()
@@ -482,8 +490,12 @@ class NodeStore:
     ) -> Passage | None:
         return await self._carry("read_passage", lambda store: store.read_passage(tenant, task, key, now=now))
 
-    async def read_open(self, tenant: str, task: str, key: str) -> OpenState | None:
-        return await self._carry("read_open", lambda store: store.read_open(tenant, task, key))
+    async def read_open(
+        self, tenant: str, task: str, key: str, *, provider: str | None = None, now: int | None = None
+    ) -> OpenState | None:
+        return await self._carry(
+            "read_open", lambda store: store.read_open(tenant, task, key, provider=provider, now=now)
+        )
 
     async def list_pauses(self, tenant: str) -> list[Pause]:
         return await self._carry("list_pauses", lambda store: store.list_pauses(tenant))
@@ -570,9 +582,10 @@ async def _dawdle(site: Site) -> None:
     await asyncio.sleep(delay)
 
 
-async def _hop(site: Site) -> None:
+def _hop(site: Site) -> Awaitable[None]:
     """One way between two processes: an await at least, some milliseconds at times."""
-    await asyncio.sleep(site.weather.hop())
+    seconds = site.weather.hop()
+    return asyncio.sleep(seconds) if seconds else give_way()
 
 
 def carry_out(work: Coroutine[Any, Any, T]) -> T:

@@ -16,6 +16,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import ContextVar
+from functools import partial
 from random import Random
 from typing import Any, TypeVar
 
@@ -120,7 +121,7 @@ class World:
         return member
 
     def _enter(self, node: Node, purpose: str) -> NodeSeams:
-        seams = NodeSeams(self.loop, self.random(purpose))
+        seams = NodeSeams(self.loop, partial(self.random, purpose))
         node.context.run(clock.install, seams)
         node.context.run(_world.set, self)
         return seams

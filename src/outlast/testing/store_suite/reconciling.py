@@ -22,11 +22,19 @@ __all__ = [
 ]
 
 LEASE = 20 * SECOND
+PROVIDER = "tickets.example"
 
 
 async def state_of(scene: Scene, of: Any, key: str) -> OpenState | None:
     """Read an operation's place in the queue."""
     return await scene.store.read_open(of.tenant, of.task, key)
+
+
+async def held(scene: Scene, of: Any, key: str, provider: str = PROVIDER) -> int | None:
+    """Read until when a provider wants to be left alone, as whoever may ask about an operation does."""
+    state = await scene.store.read_open(of.tenant, of.task, key, provider=provider, now=scene.now)
+    assert state is not None
+    return state.held_until
 
 
 async def take(scene: Scene, *tools: str, limit: int = 99, session: str | None = None) -> list[OpenItem]:
@@ -350,6 +358,91 @@ class TestPostpone:
         state = await state_of(scene, claimed, key)
         assert state is not None
         assert (state.ask_at, state.why) == (None, "ask ann")
+
+    async def test_a_wait_that_was_asked_for_holds_intents_and_questions_of_everybody(
+        self, scene: Scene
+    ) -> None:
+        claimed, key = await unknown(scene)
+        other, others = await unknown(scene, tenant="tenant-blue")
+        item, _ = sorted(await take(scene), key=lambda one: one.operation.tenant, reverse=True)
+        scene.pass_time(SECOND)
+        until = scene.now + 7 * SECOND
+        back = postponement(item, 7 * SECOND, unusable=False, wait=(PROVIDER, 7 * SECOND))
+        assert await scene.store.postpone([back], now=scene.now) == [True]
+        assert await held(scene, claimed, key) == until
+        assert await held(scene, claimed, key, "other.example") is None
+        assert await held(scene, other, others) is None
+        state = await state_of(scene, claimed, key)
+        assert state is not None
+        assert (state.asked, state.ask_at, state.held_until) == (1, until, None)
+        runs = await scene.running()
+        verdict = await scene.flush(runs, scene.intent(provider=PROVIDER))
+        assert verdict.refusals == ((0, f"held {7 * SECOND}"),)
+        scene.pass_time(7 * SECOND - 1)
+        assert await held(scene, claimed, key) == until
+        assert await take(scene, session=await scene.session(HOUR)) == []
+        scene.pass_time(1)
+        assert await held(scene, claimed, key) is None
+
+    async def test_the_longer_wait_is_kept(self, scene: Scene) -> None:
+        claimed, key = await unknown(scene)
+        for us, longest in ((4, 4), (2, 4), (9, 9)):
+            [item] = await take(scene)
+            back = postponement(item, 0, wait=(PROVIDER, us * SECOND))
+            await scene.store.postpone([back], now=scene.now)
+            assert await held(scene, claimed, key) == scene.now + longest * SECOND
+            await scene.store.note([late(claimed, key, "happened")], now=scene.now)
+
+    async def test_of_several_in_one_batch_the_longest_is_kept(self, scene: Scene) -> None:
+        claimed, key = await unknown(scene)
+        for _ in range(2):
+            await unknown(scene)
+        backs = [
+            postponement(item, SECOND, wait=None if us is None else (PROVIDER, us * SECOND))
+            for item, us in zip(await take(scene), (3, None, 5), strict=True)
+        ]
+        assert await scene.store.postpone(backs, now=scene.now) == [True] * 3
+        assert await held(scene, claimed, key) == scene.now + 5 * SECOND
+
+    async def test_nobody_is_asked_before_the_wait_is_over_that_it_brings(self, scene: Scene) -> None:
+        claimed, key = await unknown(scene)
+        [item] = await take(scene)
+        back = postponement(item, SECOND, wait=(PROVIDER, 4 * SECOND))
+        await scene.store.postpone([back], now=scene.now)
+        state = await state_of(scene, claimed, key)
+        assert state is not None
+        assert state.ask_at == scene.now + 4 * SECOND
+
+    async def test_a_wait_asks_nobody_about_what_is_for_a_person(self, scene: Scene) -> None:
+        claimed, key = await unknown(scene)
+        [item] = await take(scene)
+        back = postponement(item, None, wait=(PROVIDER, 4 * SECOND))
+        await scene.store.postpone([back], now=scene.now)
+        state = await state_of(scene, claimed, key)
+        assert state is not None
+        assert state.ask_at is None
+
+    async def test_one_that_is_refused_or_repeated_brings_no_wait(self, scene: Scene) -> None:
+        claimed, key = await unknown(scene)
+        [item] = await take(scene)
+        stale = postponement(item, turn=9, wait=(PROVIDER, SECOND))
+        assert await scene.store.postpone([stale], now=scene.now) == [False]
+        assert await held(scene, claimed, key) is None
+        back = postponement(item, wait=(PROVIDER, SECOND))
+        await scene.store.postpone([back], now=scene.now)
+        until = scene.now + SECOND
+        scene.pass_time(SECOND // 2)
+        assert await scene.store.postpone([back], now=scene.now) == [True]
+        assert await held(scene, claimed, key) == until
+
+    async def test_what_is_held_counts_as_no_question(self, scene: Scene) -> None:
+        claimed, key = await unknown(scene)
+        for changes in ({"unusable": True}, {"unusable": False, "held": True}, {"unusable": True}):
+            [item] = await take(scene)
+            await scene.store.postpone([postponement(item, 0, **changes)], now=scene.now)
+        state = await state_of(scene, claimed, key)
+        assert state is not None
+        assert (state.asked, state.unusable) == (2, 2)
 
     async def test_a_worker_puts_back_what_it_took_by_its_own_turn(self, scene: Scene) -> None:
         claimed = await scene.running()

@@ -273,6 +273,31 @@ class TestOperationViews:
             seen += [row.key for row in page]
         assert seen == ["e", "b", "c", "d", "a"]
 
+    async def test_lists_a_ledger_behind_an_operations_id_as_behind_its_key(self, scene: Scene) -> None:
+        claimed = await scene.running()
+        for key, position in (("a", 30), ("b", 10), ("c", 20)):
+            await scene.write(claimed, scene.step(key, position=position))
+        query = OperationFilter(tenant=claimed.tenant, task=claimed.task)
+        for after in ("b", operation_id(claimed.task, "b")):
+            assert [row.key for row in await scene.store.list_operations(replace(query, after=after))] == [
+                "c",
+                "a",
+            ]
+
+    async def test_leaves_values_out_for_those_who_do_not_want_them(self, scene: Scene) -> None:
+        claimed = await scene.running()
+        await scene.called(claimed, "unknown", key="open", arguments='{"to":"ann"}')
+        await scene.called(claimed, "succeeded", key="done", arguments='{"to":"bob"}')
+        for query in (
+            OperationFilter(tenant=claimed.tenant, task=claimed.task),
+            OperationFilter(tenant=claimed.tenant, state="unknown"),
+        ):
+            whole = await scene.store.list_operations(query)
+            assert all(row.arguments is not None for row in whole)
+            assert any(row.result is not None for row in whole) == (query.task is not None)
+            bare = await scene.store.list_operations(replace(query, values=False))
+            assert bare == [replace(row, arguments=None, result=None) for row in whole]
+
     async def test_lists_the_reconciliation_queue_by_operation_id(self, scene: Scene) -> None:
         one, two = await scene.running(), await scene.running()
         for claimed, key in ((two, "b"), (two, "a"), (one, "z"), (one, "y")):

@@ -103,7 +103,7 @@ select tenant, task, key, "position", kind, name, state, request, decision, effe
 -- Put taken operations back.
 -- name: postpone
 select theirs
-  from outlast.postpone($1, $2, $3, $4, $5, $6, $7, $8, $9);
+  from outlast.postpone($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
 
 -- Put signals into inboxes.
 -- name: post

@@ -140,10 +140,10 @@ select l.epoch, l.round, l.session, coalesce(s.name, l.session), l.version, l.co
  where l.tenant = $1 and l.task = $2
  order by epoch;
 
--- Read a task's ledger by position.
+-- Read a task's ledger by position. Values that nobody asks for cost nothing: they lie beside the row.
 -- name: list_task_operations
 select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect, o.attempt,
-       o.turn, o.epoch, o.arguments, o.result, o.error, o.created_at, o.intent_at, o.first_intent_at, o.deadline_at,
+       o.turn, o.epoch, case when $7 then o.arguments end as arguments, case when $7 then o.result end as result, o.error, o.created_at, o.intent_at, o.first_intent_at, o.deadline_at,
        o.due_at, o.ended_at, o.settled_by, o.business_key, o.idempotency_key, o.usage, o.visible_at
   from outlast.operations o
  where o.tenant = $1 and o.task = $2
@@ -159,7 +159,7 @@ select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, 
 -- Read a tenant's reconciliation queue by operation id (task, colon, key).
 -- name: list_unknown_operations
 select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect, o.attempt,
-       o.turn, o.epoch, o.arguments, o.result, o.error, o.created_at, o.intent_at, o.first_intent_at, o.deadline_at,
+       o.turn, o.epoch, case when $6 then o.arguments end as arguments, case when $6 then o.result end as result, o.error, o.created_at, o.intent_at, o.first_intent_at, o.deadline_at,
        o.due_at, o.ended_at, o.settled_by, o.business_key, o.idempotency_key, o.usage, o.visible_at
   from outlast.unsettled u
   join outlast.operations o on o.tenant = u.tenant and o.task = u.task and o.key = u.key
@@ -183,9 +183,12 @@ select now, task_state, task_epoch, cancelling, lease_epoch, lease_until, kind, 
        idempotency_key, attempts, data
   from outlast.passage($1, $2, $3, $4, $5);
 
--- Read an operation's place in the reconciliation queue.
+-- Read an operation's place in the reconciliation queue, and until when a provider wants to be left alone.
 -- name: read_open
-select u.since, u.asked, u.unusable, u.ask_at, u.sender_gone, u.why, u.resend
+select u.since, u.asked, u.unusable, u.ask_at, u.sender_gone, u.why, u.resend,
+       (select w.until_at
+          from outlast.provider_waits w
+         where w.tenant = $1 and w.provider = $4 and w.until_at > coalesce($5, outlast.clock_us())) as held_until
   from outlast.unsettled u
  where u.tenant = $1 and u.task = $2 and u.key = $3;
 

@@ -51,12 +51,16 @@ limit 1;
 -- Put an unknown operation back.
 -- name: put_back
 update unsettled
-set asked = asked + 1, unusable = case when :unusable then unusable + 1 else 0 end, ask_at = :ask_at,
+set asked = asked + not :held,
+    unusable = case when :held then unusable when :unusable then unusable + 1 else 0 end, ask_at = :ask_at,
     claimed_until = 0, claimed_by = :mark, why = :why, resend = 0
 where tenant = :tenant and task = :task and key = :key;
 
--- Read an operation's place in the reconciliation queue.
+-- Read an operation's place in the reconciliation queue, and until when a provider wants to be left alone.
 -- name: read_open
-select since, asked, unusable, ask_at, sender_gone, why, resend
+select since, asked, unusable, ask_at, sender_gone, why, resend,
+    (select until_at
+     from provider_waits
+     where tenant = :tenant and provider = :provider and until_at > :now)
 from unsettled
 where tenant = :tenant and task = :task and key = :key;

@@ -51,13 +51,24 @@ where kind = 'wake' and due_at <= :now
 order by due_at
 limit :limit;
 
--- Read when the next timer is due; a deadline that has passed counts again at the end of its grace.
+-- Read whether a sweep finds anything to do, and when the next timer is due; a deadline that has passed waits
+-- out its grace while the task runs, and counts again at the end of it.
 -- name: next_due
-select min(
-    coalesce((select min(due_at) from timers where due_at > :now), 9223372036854775807),
-    coalesce((select min(case kind when 'deadline' then due_at + :grace else due_at end)
-              from timers where due_at <= :now), 9223372036854775807)
-);
+select
+    exists (select 1 from sessions where lost_at is null and expires_at <= :now)
+    or exists (select 1 from sessions cross join leases on leases.session = sessions.id
+               where sessions.lost_at is not null)
+    or exists (select 1 from timers
+               join tasks on tasks.tenant = timers.tenant and tasks.id = timers.task
+               where timers.kind = 'deadline' and timers.due_at <= :now
+                   and (tasks.state <> 'running' or timers.due_at <= :now - :grace))
+    or exists (select 1 from timers where kind = 'wake' and due_at <= :now)
+    or exists (select 1 from provider_waits where until_at <= :now),
+    min(
+        coalesce((select min(due_at) from timers where due_at > :now), 9223372036854775807),
+        coalesce((select min(case kind when 'deadline' then due_at + :grace else due_at end)
+                  from timers where due_at <= :now), 9223372036854775807)
+    );
 
 -- Forget what providers asked for once it is over.
 -- name: drop_waits

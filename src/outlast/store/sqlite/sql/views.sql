@@ -85,8 +85,8 @@ order by 1;
 
 -- Read the ledger of a task by position.
 -- name: list_ledger
-select tenant, task, key, position, kind, name, state, request, decision, effect, attempt, turn, epoch, arguments,
-    result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by, business_key,
+select tenant, task, key, position, kind, name, state, request, decision, effect, attempt, turn, epoch,
+    iif(:values, arguments, null), iif(:values, result, null), error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by, business_key,
     idempotency_key, usage, visible_at
 from operations
 where tenant = :tenant and task = :task
@@ -103,8 +103,8 @@ limit :limit;
 -- Read a tenant's reconciliation queue by operation id.
 -- name: list_unsettled
 select operations.tenant, operations.task, operations.key, position, kind, name, state, request, decision, effect,
-    attempt, turn, epoch, arguments, result, error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at,
-    settled_by, business_key, idempotency_key, usage, visible_at
+    attempt, turn, epoch, iif(:values, arguments, null), iif(:values, result, null), error, created_at, intent_at,
+    first_intent_at, deadline_at, due_at, ended_at, settled_by, business_key, idempotency_key, usage, visible_at
 from unsettled
 join operations on operations.tenant = unsettled.tenant and operations.task = unsettled.task
     and operations.key = unsettled.key

@@ -11,11 +11,11 @@
 -- An entry is named by one number, its place: the index of its head (from 1) times 2^20 plus its own index (from 0). What
 -- is known of a head (h_tenant, h_ok, h_last, ...) is read from arrays by that index.
 -- Entries that concern one operation are parted into waves by the caller, so that within a wave each operation is
--- touched in the order record, outcome, turn, intent, and by each kind once. A function has a hundred arguments at most:
--- what records take from inboxes and of what is on its way to them, heads whose end its parent is told of by their
--- worker, and what most batches have nothing of (questions, what lost a race, consents, resends,
--- calls taken over, outside sessions, usage, verdicts on work), come as one JSON text, null for nothing. The latter are in
--- a part of their own, since they are looked for again and again.
+-- touched in the order record, outcome, turn, intent, and by each kind once. What most batches have nothing of comes as
+-- one JSON text, null for nothing, since an array costs a little also where it is empty: what records take from inboxes
+-- and of what is on its way to them, heads whose end its parent is told of by their worker, and, in a part of their own
+-- that is looked into again and again, questions, what lost a race, consents, resends, calls taken over, outside sessions,
+-- usage, how long effects take to show, verdicts on work.
 
 -- Write a numbered batch; answers its verdicts in short, the recorded ones when it was applied before.
 create function outlast.flush(
@@ -115,7 +115,6 @@ declare
     v_rare json;
     v_ruled boolean;
     d_place bigint[] := '{}';
-    -- A function has no more than a hundred arguments, so that this column of the intents comes among what is rare.
     i_visible bigint[] := '{}';
     z_place bigint[] := '{}';
     c_place bigint[] := '{}';

@@ -2,7 +2,7 @@
 --
 -- Lock order: heads by (tenant, task), each waited for (claim_open: the session's row, then heads with skip locked);
 -- then, in note, business keys that may be brought in doubt, by name, since flushes may want them; then rows of those
--- tasks only; last, counts by tenant and tool.
+-- tasks only; last, in postpone, waits by tenant and provider; in settle, counts by tenant and tool.
 -- What is fenced: operations by their state and turn, read after their head's lock was waited for.
 
 -- Lock heads in the order of their names, waiting for each.
@@ -336,21 +336,23 @@ $$;
 
 -- Put operations back under the turn that was taken of them; answers for each, in order, whether it was still that
 -- turn's. A turn puts back once: its repeat changes nothing. Evidence that came while it was looked at was written under
--- the head's lock, so that it is seen here; it is considered at once.
+-- the head's lock, so that it is seen here; it is considered at once. A wait that its provider asked for is kept for
+-- everybody.
 create function outlast.postpone(
     p_tenant text[], p_task text[], p_key text[], p_turn integer[], p_ask_in bigint[], p_unusable boolean[],
-    p_why text[], p_seen integer[], p_now bigint
+    p_why text[], p_seen integer[], p_held boolean[], p_provider text[], p_wait bigint[], p_now bigint
 ) returns table (theirs boolean) language plpgsql volatile as $$
 declare
     v_now bigint;
     v_item record;
+    v_waits bigint[] := p_wait;
 begin
     perform outlast.lock_heads(p_tenant, p_task);
     v_now := coalesce(p_now, outlast.clock_us());
     for v_item in
         select s.*
-          from unnest(p_tenant, p_task, p_key, p_turn, p_ask_in, p_unusable, p_why, p_seen) with ordinality
-               as s (tenant, task, key, turn, ask_in, unusable, why, seen, place)
+          from unnest(p_tenant, p_task, p_key, p_turn, p_ask_in, p_unusable, p_why, p_seen, p_held, p_wait)
+               with ordinality as s (tenant, task, key, turn, ask_in, unusable, why, seen, held, wait, place)
          order by s.place
     loop
         perform from outlast.operations o
@@ -359,17 +361,37 @@ begin
             for no key update;
         theirs := found;
         return next;
-        continue when not theirs;
+        if not theirs then
+            v_waits[v_item.place] := null;
+            continue;
+        end if;
         update outlast.unsettled u
-           set asked = u.asked + 1, unusable = case when v_item.unusable then u.unusable + 1 else 0 end,
+           set asked = u.asked + case when v_item.held then 0 else 1 end,
+               unusable = case when v_item.held then u.unusable when v_item.unusable then u.unusable + 1 else 0 end,
                ask_at = case when exists (
                             select from outlast.evidence e
                              where e.tenant = v_item.tenant and e.task = v_item.task and e.key = v_item.key
                                and e.number > v_item.seen and e.says is not null) then v_now
-                            else v_now + v_item.ask_in end,
+                            when v_item.ask_in is not null
+                            then v_now + greatest(v_item.ask_in, v_item.wait) end,
                claimed_until = 0, claimed_by = 'turn ' || v_item.turn, why = v_item.why, resend = false
          where u.tenant = v_item.tenant and u.task = v_item.task and u.key = v_item.key
            and u.claimed_by <> 'turn ' || v_item.turn;
+        if not found then
+            v_waits[v_item.place] := null;
+        end if;
     end loop;
+    -- Most ask for none.
+    if array_remove(v_waits, null) <> '{}' then
+        insert into outlast.provider_waits as w (tenant, provider, until_at)
+        select s.tenant collate "C", s.provider collate "C", v_now + max(s.wait)
+          from unnest(p_tenant, p_provider, v_waits) as s (tenant, provider, wait)
+         where s.wait is not null
+         group by 1, 2
+         order by 1, 2
+        on conflict (tenant, provider) do update
+           set until_at = excluded.until_at
+         where excluded.until_at > w.until_at;
+    end if;
 end
 $$;
