@@ -45,10 +45,10 @@ def undos_go_backwards(seen: Evidence) -> Iterator[str]:
         for undo, begun in first.items():
             if _since(there[of.get(undo, "")], begun) is None:
                 yield f"{where((*name, undo))}: was begun by event {begun}, and there was nothing to undo"
-        begun = sorted((number, undo) for undo, number in first.items())
-        for place, (number, undo) in enumerate(begun):
+        order = sorted((number, undo) for undo, number in first.items())
+        for place, (number, undo) in enumerate(order):
             at = _since(there[of.get(undo, "")], number)
-            for _, later in begun[place + 1 :]:
+            for _, later in order[place + 1 :]:
                 other = _since(there[of.get(later, "")], number)
                 if at is not None and other is not None and other > at:
                     yield (
