@@ -308,7 +308,7 @@ create table outlast.provider_waits (
 create table outlast.business_keys (
     tenant text collate "C" not null,
     tool text collate "C" not null check (tool <> ''),
-    value outlast.key_text not null,
+    value text collate "C" not null check (outlast.is_key(value)),
     mode text not null check (mode in ('lock', 'once')),
     task text collate "C" not null,
     key text collate "C" not null,
