@@ -54,6 +54,7 @@ def test_what_was_found_once_is_not_found_again(seed: int) -> None:
         96525,  # a person wanted sent again what another had refused, and the judge remembered the refusal
         247495,  # a call was sent a millisecond before the deadline, and its outcome counted as lost
         24272,  # a person opened in vain and still waited when all had ended, which the world did not await
+        336461,  # a worker stopped a second after its late answer was refused, and before that was kept
     ],
 )
 def test_what_was_found_once_in_a_small_schedule_is_not_found_again(seed: int) -> None:

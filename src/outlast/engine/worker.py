@@ -56,6 +56,8 @@ PAUSE_S = 0.005
 """Seconds until a worker looks again that was given less than it had slots for, unless it is woken before."""
 CUT_S = 5.0
 """Seconds in which a run that was cut has to bring its ending to disk."""
+LATE_S = 2.0
+"""Seconds that a stop waits at least for what outlives its run, when its grace time is over."""
 
 
 class Worker:
@@ -412,7 +414,14 @@ class Worker:
                 for run in list(self.runs):
                     run.interrupt("drained", "the worker is stopping and its grace time is over")
                 await asyncio.wait(late, timeout=CUT_S)
-        if self._stragglers:
-            await asyncio.wait(set(self._stragglers), timeout=1.0)
+        left_s = max(LATE_S, self.grace_ends - clock.monotonic())
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.journal.settled(), 2.0)
+            await asyncio.wait_for(self._nothing_late(), left_s)
+
+    async def _nothing_late(self) -> None:
+        """Wait for work that outlives its run. What it hands in may be refused, and is then kept as evidence,
+        which is such work again."""
+        await self.journal.settled()
+        while self._stragglers:
+            await asyncio.wait(set(self._stragglers))
+            await self.journal.settled()
