@@ -6,6 +6,7 @@ only if it finds what was put there.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,12 +32,22 @@ class Fault:
 
 def instead(old: str, new: str = "") -> Edit:
     """Put something in the place of a text, which has to be there."""
-    return lambda source: source.replace(old, new)
+
+    def edit(source: str) -> str:
+        assert old in source, f"{old!r} is not there any more"
+        return source.replace(old, new)
+
+    return edit
+
+
+def every(*edits: Edit) -> Edit:
+    """Make several edits, one after the other."""
+    return lambda source: functools.reduce(lambda text, edit: edit(text), edits, source)
 
 
 def first(moved: str, before: str) -> Edit:
-    """Move a statement before another."""
-    return lambda source: source.replace(moved, "").replace(before, f"{moved}\n    {before}", 1)
+    """Move a statement before another, which have to be there."""
+    return lambda source: instead(moved)(source).replace(before, f"{moved}\n    {before}", 1)
 
 
 LOCK = "perform outlast.lock_heads(p_tenant, p_task);"
@@ -100,12 +111,13 @@ FAULTS: dict[str, Fault] = {
     "facts_before_the_lock": Fault(
         "a suspension waits for the head, and counts the facts that its snapshot has",
         {
-            "flush": lambda source: source.replace(
-                "for no key update of t skip locked)", "for no key update of t)"
-            ).replace(
-                "t.last_event, t.round, t.facts,",
-                "t.last_event, t.round, (select u.facts from outlast.tasks u"
-                " where u.tenant = h.tenant and u.id = h.task) as facts,",
+            "flush": every(
+                instead("for no key update of t skip locked)", "for no key update of t)"),
+                instead(
+                    "t.facts, t.lane, coalesce",
+                    "(select u.facts from outlast.tasks u"
+                    " where u.tenant = h.tenant and u.id = h.task) as facts, t.lane, coalesce",
+                ),
             )
         },
         "running",
@@ -146,23 +158,20 @@ FAULTS: dict[str, Fault] = {
     ),
     "parent_not_locked": Fault(
         "a child is accepted without its parent's lock",
-        {
-            "submit": lambda source: source.replace(
-                "perform outlast.lock_heads(v_tenants, v_parents);", "null;"
-            )
-        },
+        {"submit": instead("perform outlast.lock_heads(v_tenants, v_parents);", "null;")},
         "running",
         ("submit_child", "flush_success"),
     ),
     "key_looked_up_first": Fault(
         "an idempotency key is looked up, then inserted",
         {
-            "submit": lambda source: source.replace(
-                "on conflict do nothing\n                returning 1)",
-                "returning 1)",
-            ).replace(
-                "where (v_round = 1 and v_stale = '{}') or s.item = any(v_open)",
-                "where not exists (select from outlast.inputs i where i.tenant = s.tenant and i.key = s.key)",
+            "submit": every(
+                instead("on conflict do nothing\n                returning 1)", "returning 1)"),
+                instead(
+                    "where (v_round = 1 and v_stale = '{}') or s.item = any(v_open)",
+                    "where not exists (select from outlast.inputs i"
+                    " where i.tenant = s.tenant and i.key = s.key)",
+                ),
             )
         },
         "running",
@@ -171,10 +180,14 @@ FAULTS: dict[str, Fault] = {
     "business_key_looked_up_first": Fault(
         "a business key is looked up, and not reserved",
         {
-            "flush": lambda source: source.replace(
-                "where h_ok[x.place >> 20]\n           and not exists (select from outlast.business_keys b",
-                "where false and not exists (select from outlast.business_keys b",
-            ).replace("x.place <> all(v_near) or others.open", "others.open")
+            "flush": every(
+                instead(
+                    "where h_ok[x.place >> 20]\n"
+                    "           and not exists (select from outlast.business_keys b",
+                    "where false and not exists (select from outlast.business_keys b",
+                ),
+                instead("x.place <> all(v_near) or others.open", "others.open"),
+            )
         },
         "running",
         ("flush_intent", "flush_parent_intent"),
@@ -218,8 +231,9 @@ FAULTS: dict[str, Fault] = {
     "session_swept_unseen": Fault(
         "the sweeper does not look again behind the session's lock",
         {
-            "sweep": lambda source: source.replace("for update skip locked);", ");", 1).replace(
-                "and s.lost_at is null and s.expires_at <= v_now\n        returning", "returning"
+            "sweep": every(
+                instead("limit p_limit\n           for update skip locked);", "limit p_limit);"),
+                instead("and s.lost_at is null and s.expires_at <= v_now\n        returning", "returning"),
             )
         },
         "lost",
@@ -228,7 +242,7 @@ FAULTS: dict[str, Fault] = {
     "claim_for_a_dead_session": Fault(
         "a claim does not hold the session while it makes leases",
         {
-            "claim": lambda source: source.replace(
+            "claim": instead(
                 "where s.id = p_session and s.lost_at is null and s.fence <= p_fence\n"
                 "                for key share;",
                 "where s.id = p_session;",
@@ -240,9 +254,10 @@ FAULTS: dict[str, Fault] = {
     "claimed_twice": Fault(
         "claims stand beside each other, and look at heads before they lock them",
         {
-            "claim": lambda source: source.replace(
-                "perform pg_advisory_xact_lock(hashtextextended('outlast.claim', 0));", ""
-            ).replace("for no key update of t skip locked)", ")")
+            "claim": every(
+                instead("perform pg_advisory_xact_lock(hashtextextended('outlast.claim', 0));"),
+                instead("for no key update of t skip locked)", ")"),
+            )
         },
         "queued",
         ("claim", "claim"),
@@ -301,10 +316,13 @@ DEEP: dict[str, Fault] = {
     "heads_in_a_circle": Fault(
         "whoever locks heads does so in the order in which they were given",
         {
-            "lock_heads": lambda source: source.replace(
-                'select distinct s.tenant collate "C" as tenant, s.task collate "C" as task',
-                "select s.tenant, s.task",
-            ).replace("order by 1, 2", "")
+            "lock_heads": every(
+                instead(
+                    'select distinct s.tenant collate "C" as tenant, s.task collate "C" as task',
+                    "select s.tenant, s.task",
+                ),
+                instead("order by 1, 2"),
+            )
         },
         "running",
         ("post_up", "post_down", "post_around"),

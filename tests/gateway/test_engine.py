@@ -265,7 +265,7 @@ async def test_after_the_loss_of_a_worker_absence_counts_where_a_gateway_stands(
         gateway=gateway,
     )
     # Where it can, the lost worker says at the end of its time that its call is over.
-    silenced(house)
+    heard_again = silenced(house)
     handle = await house.submit(files)
     lost = house.start(lease_s=0.6, renew_s=0.1, grace_s=30.0)
     await asyncio.wait_for(late.wait(), 20)
@@ -285,6 +285,7 @@ async def test_after_the_loss_of_a_worker_absence_counts_where_a_gateway_stands(
     # Its time was over before anybody else sent.
     assert answer.json()["code"] == "token_expired"
     assert len(await desk.recorder.tickets()) == (1 if gateway else 0)
+    heard_again()
 
 
 def row(number: int, phase: str, request: str, says: str | None = None, attempt: int = 2) -> EvidenceRow:
