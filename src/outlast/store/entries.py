@@ -186,7 +186,8 @@ class CommitIntent:
     ``paused`` (a switch stands for everything, this tenant or this tool), ``held <us>`` (the provider asked
     everybody to wait that many microseconds more), ``rules_changed`` (the version of the tool's standing
     rules is not the one of ``consent``; without consent, any rule at all), ``no_approval`` (the decision that
-    ``consent`` names is not approved, or is about another fingerprint or policy, or its time is over),
+    ``consent`` names is not approved, or is about another fingerprint or policy, or its time is over; or it
+    names none, and a person has refused exactly this call under this policy),
     ``key_held`` (another operation holds the business key), ``key_done`` (another operation succeeded under
     it, inside its window). provider: whose shared waits are honoured. repeat: go ahead although the key is
     done (a person decided so). Of intents in one batch the first place gets a key. An intent sees keys that

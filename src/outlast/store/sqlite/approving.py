@@ -145,6 +145,13 @@ def covers(tx: Transaction, head: Head, entry: CommitIntent, consent: Consent) -
     return state == "approved" or (state == "used" and entry.attempt > 0 and not spent)
 
 
+def refuses(tx: Transaction, head: Head, entry: CommitIntent, consent: Consent) -> bool:
+    """Say whether a person has refused exactly this call, and nobody has settled it since: whatever else
+    allows it has not heard of that."""
+    name = (head.tenant, head.task, entry.key)
+    return tx.row("read_refusal", (*name, entry.decision, consent.policy)) is not None
+
+
 def use(tx: Transaction, head: Head, entry: CommitIntent, number: int) -> None:
     """Use up the decision that an admitted intent was made under."""
     tx.run("use_approval", (head.at, head.tenant, approval_id(head.task, entry.key, number)))

@@ -126,7 +126,11 @@ def _against(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
     if consent is not None:
         if not rules.agrees(tx, head.tenant, entry.name, consent):
             return "rules_changed"
-        if consent.approval is not None and not approving.covers(tx, head, entry, consent):
+        if consent.approval is None:
+            allowed = not approving.refuses(tx, head, entry, consent)
+        else:
+            allowed = approving.covers(tx, head, entry, consent)
+        if not allowed:
             return "no_approval"
     elif rules.any_rules(tx) and not rules.agrees(tx, head.tenant, entry.name, None):
         return "rules_changed"

@@ -381,6 +381,39 @@ class TestRulesAtTheGate:
             looked = with_consent(intent, rules=await self.version(scene))
             assert await refusal(scene, claimed, looked) is None
 
+    @pytest.mark.parametrize(
+        ("about", "expected"),
+        [
+            ({}, "no_approval"),
+            ({"decision": "sha256:another"}, None),
+            ({"policy": "another"}, None),
+            ({"key": "another"}, None),
+        ],
+        ids=["the-same", "another-call", "another-policy", "another-operation"],
+    )
+    async def test_a_person_s_no_to_a_call_stands_above_whatever_allows_it(
+        self, scene: Scene, about: dict[str, str], expected: str | None
+    ) -> None:
+        """A worker may hear of a rule before it hears of the decision."""
+        claimed = await scene.running()
+        ask = scene.ask(name="pay")
+        await scene.decide(await scene.asked(claimed, ask), "reject")
+        await scene.store.put_rule(scene.rule("pay", "allow"), now=scene.now)
+        consent = Consent(policy=about.get("policy", ask.policy), rules=await self.version(scene))
+        changes = {name: value for name, value in about.items() if name != "policy"}
+        intent = scene.agreed_intent(ask, **{"consent": consent, **changes})
+        assert await refusal(scene, claimed, intent) == expected
+
+    async def test_a_person_s_no_to_a_further_attempt_stands_as_well(self, scene: Scene) -> None:
+        claimed = await scene.running()
+        ask = await agreed(scene, claimed, name="pay")
+        await scene.write(claimed, scene.agreed_intent(ask))
+        await scene.write(claimed, await scene.outcome(claimed, ask.key, "planned"))
+        await scene.decide(await scene.asked(claimed, replace(ask, number=2)), "reject")
+        intent = await again(scene, claimed, scene.agreed_intent(ask))
+        looked = with_consent(intent, approval=None, fingerprint="")
+        assert await refusal(scene, claimed, looked) == "no_approval"
+
     async def test_a_decision_does_not_stand_above_a_look(self, scene: Scene) -> None:
         """What beats what is policy's affair; the gate wants it to have been weighed."""
         claimed = await scene.running()

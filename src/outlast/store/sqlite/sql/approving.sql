@@ -29,6 +29,14 @@ from approvals
 where tenant = :tenant and id = :id and subject = 'call' and fingerprint = :fingerprint and policy = :policy
     and (expires_at is null or expires_at > :now);
 
+-- Say whether a person has refused a call.
+-- name: read_refusal
+select 1
+from approvals
+where tenant = :tenant and task = :task and key = :key and subject = 'call' and state = 'rejected' and spent = 0
+    and fingerprint = :fingerprint and policy = :policy
+limit 1;
+
 -- Use a decision up.
 -- name: use_approval
 update approvals

@@ -550,9 +550,17 @@ begin
                                                  or (a.state = 'used' and not a.spent and x.attempt > 0))
                                             and a.fingerprint = c.fingerprint and a.policy = c.policy
                                             and coalesce(a.expires_at > v_now, true))
+                                    then 'no_approval'
+                                when c.number is null and exists (
+                                         -- Whatever else allows it has not heard that a person has refused it.
+                                         select from outlast.approvals a
+                                          where a.tenant = h_tenant[x.place >> 20]
+                                            and a.task = h_task[x.place >> 20] and a.key = x.key
+                                            and a.subject = 'call' and a.state = 'rejected' and not a.spent
+                                            and a.fingerprint = x.decision and a.policy = c.policy)
                                     then 'no_approval' end as name
-                      from unnest(i_place, i_wave, i_key, i_name, i_attempt)
-                           as x (place, wave, key, name, attempt)
+                      from unnest(i_place, i_wave, i_key, i_name, i_attempt, i_decision)
+                           as x (place, wave, key, name, attempt, decision)
                       left join unnest(c_place, c_policy, c_rules, c_number, c_fingerprint)
                            as c (place, policy, rules, number, fingerprint) on c.place = x.place
                      where h_ok[x.place >> 20] and x.wave = v_wave and x.place <> all(v_places))
