@@ -92,6 +92,8 @@ def suspended(run: Run) -> EndAttempt:
         reason=next(name for name in WAITING_REASONS if name in reasons),
         facts=run.facts,
         wake_in_us=wake_in_us,
+        # This may be long on its way: what is on record is waited for by its own time.
+        at_latest=True,
     )
 
 

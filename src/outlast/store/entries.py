@@ -305,9 +305,10 @@ class EndAttempt:
     ``cancelled`` with the reason that the cancel gave, and with what ``error`` says under ``compensation`` of
     an undo, if anything.
     wake_in_us: the wait, whatever its reason, is over that long after now; None: at the earliest ``due_at``
-    of the task's running operations, if there is any (reason timer without one: at once). reopen: keys of
-    failed operations to put back to ``planned`` (agent retry policy). judged: (verdict, by, reason, evidence)
-    of a checker on the work of a task that succeeded, recorded as its first acceptance.
+    of the task's running operations, if there is any (reason timer without one: at once). at_latest: the
+    earlier of both. reopen: keys of failed operations to put back to ``planned`` (agent retry policy).
+    judged: (verdict, by, reason, evidence) of a checker on the work of a task that succeeded, recorded as its
+    first acceptance.
     heard: the worker tells the parent's run itself, so that nobody is hinted to deliver what the end has left
     for the parent; it lies there for whoever looks all the same.
     """
@@ -319,6 +320,7 @@ class EndAttempt:
     result: str | None = None
     error: str | None = None
     wake_in_us: int | None = None
+    at_latest: bool = False
     reopen: tuple[str, ...] = ()
     judged: tuple[str, str, str, str] | None = None
     heard: bool = False

@@ -200,7 +200,11 @@ class Writing(Gates):
                 for one in task.operations.values()
                 if one.state == "running" and one.kind in WAITS and one.due_at is not None
             ]
-            due_at = now + entry.wake_in_us if entry.wake_in_us is not None else min(dues, default=None)
+            if entry.wake_in_us is not None:
+                own = now + entry.wake_in_us
+                due_at = min([own, *dues]) if entry.at_latest else own
+            else:
+                due_at = min(dues, default=None)
             over = (
                 task.facts > entry.facts
                 or (entry.reason == "reconciliation" and not any(o.open for o in task.operations.values()))

@@ -53,7 +53,7 @@ _COLUMNS = (
     "bit",  # of those, the ones that honour waits
     "bittttbo",  # of those, the ones that want a business key
     "btitt",  # notes
-    "bitttbttb",  # ends
+    "bitttbttbo",  # ends
     "bt",  # keys to open again
 )
 """The columns of each group, a letter each: text, big integer, integer, or boolean."""
@@ -179,6 +179,7 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                         (
                             place, nth + len(entry.events), entry.attempt_end, entry.task_state,
                             entry.reason, entry.facts, entry.result, entry.error, entry.wake_in_us,
+                            entry.at_latest,
                         )
                     )  # fmt: skip
                     keys.extend((place, key) for key in entry.reopen)

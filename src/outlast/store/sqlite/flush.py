@@ -290,13 +290,14 @@ def _undone(head: Head, entry: EndAttempt) -> tuple[str | None, Any]:
 
 def _wake_at(tx: Transaction, head: Head, entry: EndAttempt) -> int | None:
     """Answer when a suspended task is to be woken, None for never by time."""
-    if entry.wake_in_us is not None:
-        return head.at + entry.wake_in_us
+    own = None if entry.wake_in_us is None else head.at + entry.wake_in_us
+    if own is not None and not entry.at_latest:
+        return own
     earliest = tx.row("earliest_wait", (head.tenant, head.task))
     if earliest is not None and earliest[0] is not None:
-        return int(earliest[0])
+        return int(earliest[0]) if own is None else min(own, earliest[0])
     # A wait for a timer that does not exist would never end.
-    return head.at if entry.reason == "timer" else None
+    return head.at if own is None and entry.reason == "timer" else own
 
 
 def _is_over(tx: Transaction, head: Head, entry: EndAttempt, due_at: int | None) -> bool:

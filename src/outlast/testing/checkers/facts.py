@@ -161,7 +161,7 @@ def waits_are_recorded(seen: Evidence) -> Iterator[str]:
     """Whoever waits for a signal, a child or a decision has that on record, and what has a time has a
     timer, which is not later."""
     operations, approvals = seen.by_task("operations"), seen.by_task("approvals")
-    timers = seen.by_task("timers")
+    timers, attempts = seen.by_task("timers"), seen.by_task("attempts")
     for name, head in seen.heads.items():
         if head["state"] != "waiting":
             continue
@@ -172,6 +172,9 @@ def waits_are_recorded(seen: Evidence) -> Iterator[str]:
             yield f"{where(name)}: waits for a decision, and nothing is asked"
         due = [row["due_at"] for row in running if row["due_at"] is not None]
         wakes = [row["due_at"] for row in timers[name] if row["kind"] == "wake"]
-        # Whoever waits for something else looks again when they said they would, whatever waits beside it.
-        if due and not any(head["reason"] not in WAITS or wake <= min(due) for wake in wakes):
+        # Whoever waits for something else, or to try again, goes on when they said they would, whatever waits
+        # beside it.
+        ends = max(attempts[name], key=lambda row: row["epoch"], default=None)
+        own = head["reason"] not in WAITS or (ends is not None and ends["end"] == "failed")
+        if due and not any(own or wake <= min(due) for wake in wakes):
             yield f"{where(name)}: is {state_of(head)}, a wait of its has a time, and nothing wakes it then"

@@ -242,6 +242,23 @@ class TestSuspensions:
         [timer] = await scene.rows("timers", claimed)
         assert (timer["kind"], timer["due_at"]) == ("wake", scene.now + 29 * SECOND)
 
+    @pytest.mark.parametrize(("wake_in_us", "expected"), [(9 * SECOND, 9), (29 * SECOND, 19), (None, 19)])
+    async def test_its_own_word_may_be_a_bound(
+        self, scene: Scene, wake_in_us: int | None, expected: int
+    ) -> None:
+        """It was counted from when it was said; what is on record has a time of its own."""
+        claimed = await scene.running()
+        await scene.write(claimed, scene.timer(due_in_us=19 * SECOND))
+        await scene.write(claimed, scene.suspension("timer", wake_in_us=wake_in_us, at_latest=True))
+        [timer] = await scene.rows("timers", claimed)
+        assert (timer["kind"], timer["due_at"]) == ("wake", scene.now + expected * SECOND)
+
+    async def test_a_bound_without_waits_on_record_is_when_it_is_over(self, scene: Scene) -> None:
+        claimed = await scene.running()
+        await scene.write(claimed, scene.suspension("timer", wake_in_us=9 * SECOND, at_latest=True))
+        [timer] = await scene.rows("timers", claimed)
+        assert (timer["kind"], timer["due_at"]) == ("wake", scene.now + 9 * SECOND)
+
     @pytest.mark.parametrize("wake_in_us", [0, None])
     @pytest.mark.parametrize("kind", ["timer", "signal", "child"])
     async def test_a_wait_that_is_due_queues_it_at_once(

@@ -48,7 +48,7 @@ create function outlast.flush(
     n_place bigint[], n_key text[], n_attempt integer[], n_source text[], n_data text[],
     -- ends, how many events are said before each, and keys that they open again
     e_place bigint[], e_said integer[], e_end text[], e_state text[], e_reason text[], e_facts bigint[],
-    e_result text[], e_error text[], e_wake_in bigint[],
+    e_result text[], e_error text[], e_wake_in bigint[], e_at_latest boolean[],
     k_place bigint[], k_key text[],
     p_more text
 ) returns text language plpgsql volatile as $$
@@ -763,14 +763,16 @@ begin
                             when x.reason = 'reconciliation' and c.open = 0 then 'queued'
                             when c.due <= v_now or (x.reason = 'timer' and c.due is null) then 'queued'
                             else 'waiting' end as state
-                  from unnest(e_place, e_said, e_end, e_state, e_reason, e_facts, e_result, e_error, e_wake_in)
-                       as x (place, said, "end", state, reason, facts, result, error, wake_in)
+                  from unnest(e_place, e_said, e_end, e_state, e_reason, e_facts, e_result, e_error, e_wake_in,
+                              e_at_latest)
+                       as x (place, said, "end", state, reason, facts, result, error, wake_in, at_latest)
                  cross join lateral (
                        select (select count(*) from outlast.unsettled u
                                 where u.tenant = h_tenant[x.place >> 20]
                                   and u.task = h_task[x.place >> 20]) as open,
-                              case when x.state = 'waiting' then
-                                  coalesce(v_now + x.wake_in,
+                              case when x.state <> 'waiting' then null
+                                   when x.wake_in is not null and not x.at_latest then v_now + x.wake_in
+                                   else least(v_now + x.wake_in,
                                       (select min(o.due_at) from outlast.operations o
                                         where o.tenant = h_tenant[x.place >> 20]
                                           and o.task = h_task[x.place >> 20] and o.state = 'running'
