@@ -36,6 +36,7 @@ from outlast.testing.simulation import Faults, crowded, narrow, run_schedule
         8695,  # a person said of an undo that had no time left that it did not happen: it had no deadline
         8091,  # the operator wanted sent again, for ever, what a rule denied by then
         103320,  # a worker was stopped while a flush of its was never answered: the world did not wait for it
+        728565,  # an undo was begun before it was heard that a later call is settled, and is the next to undo
         701561,  # a task slept longer by what the end of its attempt had taken on its way
         528724,  # a worker heard of a rule that allows a call before it heard that a person had refused it
         77296,  # code that ended by a failure on record did not fit, and its task could be adopted by nobody

@@ -64,16 +64,25 @@ async def call(run: Run, key: str, tool: ToolSpec, args: tuple[Any, ...], named:
     return tool.signature.restore(await _made(run, "tool", key, tool, arguments))
 
 
-async def compensate(run: Run, key: str, tool: ToolSpec, arguments: dict[str, Any]) -> None:
+async def compensate(run: Run, key: str, tool: ToolSpec, arguments: dict[str, Any], *, heard: int) -> None:
     """Undo what another operation has done, by the same rules as any call.
 
-    Raises LeftToAPerson where only a person can say what became of it.
+    heard: the run's facts before it was decided that this is the next one. Raises LeftToAPerson where only a
+    person can say what became of it, Outpaced where there is more to be heard first.
     """
     run.check()
-    await _made(run, "compensation", key, tool, arguments)
+    await _made(run, "compensation", key, tool, arguments, heard=heard)
 
 
-async def _made(run: Run, kind: OperationKind, key: str, tool: ToolSpec, arguments: dict[str, Any]) -> Any:
+async def _made(
+    run: Run,
+    kind: OperationKind,
+    key: str,
+    tool: ToolSpec,
+    arguments: dict[str, Any],
+    *,
+    heard: int | None = None,
+) -> Any:
     """Make a call and answer its plain result."""
     plain = tool.signature.plain(arguments)
     request = canonical.fingerprint(kind, tool.name, plain)
@@ -83,6 +92,7 @@ async def _made(run: Run, kind: OperationKind, key: str, tool: ToolSpec, argumen
         return recorded(run, row)
     if key not in run.works.open:
         operation = _prepared(run, kind, key, tool, arguments, row, plain, request)
+        operation.heard = heard
         if row is None and _asks_nobody(operation) and _passed(run, operation) is None:
             _hand_in(run, operation)
         else:

@@ -48,6 +48,7 @@ def make(operation: Operation, consent: Consent | None, resend: str | None) -> C
         repeat=operation.repeat,
         resend=resend is not None,
         consent=consent,
+        heard=operation.heard,
         events=(started,) if resend is None else (settling.resent(operation, resend), started),
     )
 
@@ -59,6 +60,8 @@ def check_refusal(run: Run, operation: Operation, refused: str) -> None:
     """
     if refused == "not_planned":
         raise Outpaced(f"operation {operation.key}: the ledger has moved on")
+    if refused == "news":
+        raise Outpaced(f"operation {operation.key}: there is news, so that another may be the next to undo")
     if refused == "cancelled":
         run.interrupt("cancelled", "a cancel stands")
         raise asyncio.CancelledError

@@ -30,7 +30,8 @@ class Operation:
     back. plain: the arguments as JSON values, as they will be sent; an approver may have changed them, while
     ``request`` stays what the agent asked for. target: what the call is about, where the tool says so. ruled:
     standing rules have been met. replanned: people were asked about another call under this key, which was
-    never made. unasked: times in a row that policy could not be asked.
+    never made. unasked: times in a row that policy could not be asked. heard: of an undo, the run's facts
+    before it was decided that this is the next one.
     """
 
     key: str
@@ -64,6 +65,7 @@ class Operation:
     idempotency_key: str = ""
     issued: OperationRow | None = None
     usage: Usage = NOTHING
+    heard: int | None = None
 
     @property
     def undoes(self) -> bool:

@@ -12,8 +12,10 @@ with) before the first of them. From then on the agent's function does not run a
 failed ends, and the next one, of whatever worker, only undoes. Order: by the number of the event that says
 that the effect is there.
 
-What is fenced: everything is written under the task's epoch. A cancel that stands lets undos pass, and
-nothing else. One that comes once the undo is decided is taken as asking for it, wherever the task is by then.
+What is fenced: everything is written under the task's epoch. An undo begins only while there is no news that
+its worker has not heard: what was settled since may be the next to undo. A cancel that stands lets undos
+pass, and nothing else. One that comes once the undo is decided is taken as asking for it, wherever the task
+is by then.
 
 Failure by failure: killed at any point: the next attempt goes on where the ledger ends. A call of the task is
 unknown: it is settled first, by evidence only; what only a person can settle is left in the reconciliation
@@ -193,11 +195,12 @@ class Undoing:
     async def _perform(self) -> EndAttempt:
         if self._error is None:
             await self._decide({"code": "cancelled", "message": (await self._history()).reason or ""})
+        heard = self._run.facts
         await self._settle()
         await self._look()
         while self._ahead:
             row = self._ahead[0]
-            if await self._undo(row):
+            if await self._undo(row, heard):
                 self._undone.append(row.key)
             else:
                 self._left.append(row.key)
@@ -269,7 +272,7 @@ class Undoing:
             return None
         return effects.prepared(self._run, "tool", row.key, tool, arguments, row)
 
-    async def _undo(self, row: OperationRow) -> bool:
+    async def _undo(self, row: OperationRow, heard: int) -> bool:
         """Undo one effect; answer whether it is undone. What is not, is somebody's to see to."""
         run, key = self._run, undo_key(row.key)
         tool = run.host.registry.undo_of(row.name)
@@ -293,7 +296,7 @@ class Undoing:
             await self._leave(row, "its undo was begun with other arguments than the code says now")
             return False
         try:
-            await effects.compensate(run, key, tool, arguments)
+            await effects.compensate(run, key, tool, arguments, heard=heard)
         except LeftToAPerson:
             return False
         except DeadlineExceeded:

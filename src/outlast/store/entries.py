@@ -182,7 +182,8 @@ class CommitIntent:
     later than the task's; visible_at = deadline_at + visible_us, which is how long an effect may take to
     show; the business key, if there is one, is held by this operation.
     Refused, nothing written, by the first that applies: ``deadline`` (the task's time is over),
-    ``cancelled`` (a cancel stands), ``not_planned`` (the stored state, attempt or turn is another),
+    ``cancelled`` (a cancel stands), ``not_planned`` (the stored state, attempt or turn is another), ``news``
+    (the head has more facts than ``heard``, where that is given),
     ``paused`` (a switch stands for everything, this tenant or this tool), ``held <us>`` (the provider asked
     everybody to wait that many microseconds more), ``rules_changed`` (the version of the tool's standing
     rules is not the one of ``consent``; without consent, any rule at all), ``no_approval`` (the decision that
@@ -219,6 +220,7 @@ class CommitIntent:
     repeat: bool = False
     resend: bool = False
     consent: Consent | None = None
+    heard: int | None = None
     events: tuple[NewEvent, ...] = ()
 
 

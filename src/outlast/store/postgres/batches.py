@@ -49,7 +49,7 @@ _COLUMNS = (
     "b",  # of those, the ones whose sender is gone
     "btb",  # waits
     "bitiit",  # turns
-    "bitittttttbiit",  # intents
+    "bitittttttbiitb",  # intents
     "bit",  # of those, the ones that honour waits
     "bittttbo",  # of those, the ones that want a business key
     "btitt",  # notes
@@ -147,7 +147,7 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
                         (
                             place, wave, entry.key, entry.position, entry.kind, entry.name, entry.request,
                             entry.decision, entry.effect, entry.arguments, entry.timeout_us, entry.attempt,
-                            entry.turn, None if business is None else business.stored(),
+                            entry.turn, None if business is None else business.stored(), entry.heard,
                         )
                     )  # fmt: skip
                     visibles.append(entry.visible_us)

@@ -116,6 +116,8 @@ def any_waits(tx: Transaction, at: int) -> bool:
 
 def _against(tx: Transaction, head: Head, entry: CommitIntent) -> str | None:
     """Say what is against an intent beside the ledger itself."""
+    if entry.heard is not None and head.facts > entry.heard:
+        return "news"
     if switches.standing(tx, head.tenant, entry.name) is not None:
         return "paused"
     if entry.provider is not None and any_waits(tx, head.at):

@@ -134,6 +134,20 @@ class TestCommitIntent:
             assert (await scene.flush(claimed, again)).refusals == ((0, "not_planned"),)
         assert changed(before, await scene.store.dump()) == {}
 
+    async def test_is_refused_where_there_is_news_that_was_not_heard(self, scene: Scene) -> None:
+        """Only of those who say what they have heard; the ledger's own word comes first."""
+        claimed = await scene.running()
+        [posted] = await scene.store.post([scene.signal(claimed)], now=scene.now)
+        heard = posted.number
+        assert heard is not None
+        before = await scene.store.dump()
+        deaf, wrong = scene.intent("deaf", heard=heard - 1), scene.intent("wrong", heard=heard - 1, attempt=1)
+        assert (await scene.flush(claimed, deaf)).refusals == ((0, "news"),)
+        assert (await scene.flush(claimed, wrong)).refusals == ((0, "not_planned"),)
+        assert changed(before, await scene.store.dump()) == {}
+        for intent in (replace(deaf, heard=heard), scene.intent("says-nothing")):
+            assert (await scene.flush(claimed, intent)).refusals == ()
+
     @pytest.mark.parametrize(("attempt", "turn"), [(1, 0), (0, 1), (3, 5)])
     async def test_a_new_operation_begins_at_nought(self, scene: Scene, attempt: int, turn: int) -> None:
         claimed = await scene.running()

@@ -39,7 +39,7 @@ create function outlast.flush(
     -- intents
     i_place bigint[], i_wave integer[], i_key text[], i_position integer[], i_kind text[], i_name text[],
     i_request text[], i_decision text[], i_effect text[], i_arguments text[], i_timeout bigint[],
-    i_attempt integer[], i_turn integer[], i_business text[],
+    i_attempt integer[], i_turn integer[], i_business text[], i_heard bigint[],
     -- of those, the ones that honour a provider's waits, and the ones that want a business key
     a_place bigint[], a_wave integer[], a_provider text[],
     b_place bigint[], b_wave integer[], b_key text[], b_tool text[], b_value text[], b_mode text[], b_window bigint[],
@@ -477,9 +477,10 @@ begin
                                                                  x.attempt, o.effect))
                                      or case when x.place = any(d_place) then o.state is distinct from 'unknown'
                                              else o.state not in ('planned', 'approved') end
-                                    then 'not_planned' end as name
-                      from unnest(i_place, i_wave, i_key, i_attempt, i_turn, i_effect)
-                           as x (place, wave, key, attempt, turn, effect)
+                                    then 'not_planned'
+                                when h_facts[x.place >> 20] > x.heard then 'news' end as name
+                      from unnest(i_place, i_wave, i_key, i_attempt, i_turn, i_effect, i_heard)
+                           as x (place, wave, key, attempt, turn, effect, heard)
                       left join outlast.operations o
                         on o.tenant = h_tenant[x.place >> 20] and o.task = h_task[x.place >> 20] and o.key = x.key
                      where h_ok[x.place >> 20] and x.wave = v_wave) g
