@@ -17,7 +17,7 @@ from outlast.core.approval import Allow, Ask, Deny
 from outlast.engine import approvals, effects, rehearsal
 from outlast.engine.housekeeping import schedules as firing
 from outlast.engine.spending import Spending
-from outlast.store.sqlite import changing, rules, scheduling, switches
+from outlast.store.sqlite import approving, changing, rules, scheduling, switches
 from outlast.testing.simulation import Faults
 
 SECOND_US = 1_000_000
@@ -289,6 +289,8 @@ def what_a_person_refused(patch: Patch) -> None:
         return None if said == "rejected" else said
 
     patch.set(approvals, "_decided", forgetful)
+    # The gate looks as well, for who has not heard of it.
+    patch.set(approving, "refuses", lambda *_: False)
 
 
 @_in_world(RULED, "a rule that was taken back stands", "were taken back")
