@@ -86,8 +86,8 @@ order by 1;
 -- Read the ledger of a task by position.
 -- name: list_ledger
 select tenant, task, key, position, kind, name, state, request, decision, effect, attempt, turn, epoch,
-    iif(:values, arguments, null), iif(:values, result, null), error, created_at, intent_at, first_intent_at, deadline_at, due_at, ended_at, settled_by, business_key,
-    idempotency_key, usage, visible_at
+    iif(:values, arguments, null), iif(:values, result, null), error, created_at, intent_at, first_intent_at,
+    deadline_at, due_at, ended_at, settled_by, business_key, idempotency_key, usage, visible_at
 from operations
 where tenant = :tenant and task = :task
     and (:key is null or key = :key)

@@ -757,7 +757,8 @@ begin
           into x_head, x_said, x_tenant, x_task, x_state, x_reason, x_end, x_open, x_due, x_announce, x_result, x_error,
                x_parent, x_parent_key, v_over, v_kin
           from (select (x.place >> 20)::integer as head, x.said, h_tenant[x.place >> 20] as tenant,
-                       h_task[x.place >> 20] as task, x.reason, x."end", x.result, x.error, c.open, c.due, i.announce, i.parent, i.parent_key,
+                       h_task[x.place >> 20] as task, x.reason, x."end", x.result, x.error, c.open, c.due,
+                       i.announce, i.parent, i.parent_key,
                        x.state in ('succeeded', 'failed', 'cancelled') as over,
                        case when x.state <> 'waiting' then x.state
                             when h_facts[x.place >> 20] > x.facts then 'queued'

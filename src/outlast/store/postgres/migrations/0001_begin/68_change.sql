@@ -147,8 +147,9 @@ begin
 
         insert into outlast.inputs (tenant, task, key, request_digest, agent, version_asked, pool, priority, input, user_name,
                announce, submitted_at, depth, budget, forked_from)
-        select i.tenant, v_item.new, v_item.key, coalesce(nullif(v_item.digest, ''), 'fork:' || i.task), i.agent, v_lane.version, i.pool, i.priority,
-               coalesce(v_item.input, i.input), i.user_name, i.announce, v_now, i.depth, i.budget, i.task
+        select i.tenant, v_item.new, v_item.key, coalesce(nullif(v_item.digest, ''), 'fork:' || i.task), i.agent,
+               v_lane.version, i.pool, i.priority, coalesce(v_item.input, i.input), i.user_name, i.announce, v_now,
+               i.depth, i.budget, i.task
           from outlast.inputs i
          where i.tenant = v_item.tenant and i.task = v_item.task
         on conflict (tenant, key) where key is not null do nothing
