@@ -11,6 +11,7 @@ from tests.engine.house import PATIENCE_S, House
 from outlast import Ask, Backoff, Deny, Outlast, Rejected, TaskContext, ToolCall, Uncertain
 from outlast.engine.run import Run
 from outlast.errors import ConfigurationError, EffectsUndone
+from outlast.store.entries import CommitIntent
 from outlast.store.posting import News
 from outlast.store.records import ClaimRequest, Serves, SessionRenewal, SweepRequest
 from outlast.testing.recorder import Recorder
@@ -504,6 +505,45 @@ async def test_an_unknown_that_is_settled_while_another_is_waited_for_is_undone_
     view = await house.ended(handle)
     assert sorted(log) == ["first", "second", "withdrawn T-first", "withdrawn T-second"]
     assert (said(view)["state"], said(view)["left"]) == ("complete", [])
+    assert await house.violations() == []
+
+
+async def test_what_is_settled_before_the_first_undo_begins_is_undone_first(house: House) -> None:
+    """The worker has put its undos in order, and a person settles a later call before its intent is on
+    disk."""
+    desk = Desk(house)
+    desk.faults["put b"] = [Uncertain("nobody knows")]
+    settled: list[str] = []
+
+    @house.app.agent(on_failure="undo")
+    async def agent(task: TaskContext) -> None:
+        await task.call(desk.put, "a")
+        await task.call(desk.put, "b")
+
+    flush = house.store.flush
+
+    async def flushing(batch: Any, **more: Any) -> Any:
+        begins = any(
+            isinstance(entry, CommitIntent) and entry.kind == "compensation"
+            for writes in batch.writes
+            for entry in writes.entries
+        )
+        if begins and not settled:
+            (left,) = await house.app.operations.list(state="unknown")
+            settled.append(left.id)
+            await house.app.operations.settle(
+                left.id, "happened", reason="it is there", by="person:ann", result={"number": 2}
+            )
+        return await flush(batch, **more)
+
+    house.store.flush = flushing  # type: ignore[method-assign]
+    handle = await house.submit(agent)
+    house.start()
+    await house.reached(handle, "operation.unknown")
+    await handle.cancel(undo=True)
+    view = await house.ended(handle)
+    assert desk.log == ["put a", "put b", "take b 2", "take a 1"]
+    assert said(view) == {"state": "complete", "undone": ["put#2", "put#1"], "left": []}
     assert await house.violations() == []
 
 

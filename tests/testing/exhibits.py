@@ -36,6 +36,11 @@ class Exhibit:
         name = "id" if table == "tasks" else "task"
         return [row for row in self.dump[table] if row[name] == self.tasks[fate]]
 
+    def call(self, key: str) -> dict[str, Any]:
+        """Answer the row of one call in the ledger."""
+        [row] = [row for row in self.dump["operations"] if row["key"] == self.keys[key]]
+        return row
+
     def check(self) -> list[Any]:
         return check_all(
             self.dump,

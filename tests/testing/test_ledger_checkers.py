@@ -24,16 +24,11 @@ SOUND: Sound = []
 spares = beside(SOUND)
 
 
-def _call(it: Exhibit, key: str) -> dict[str, Any]:
-    [row] = [row for row in it.dump["operations"] if row["key"] == it.keys[key]]
-    return row
-
-
 # -- intent, call, outcome --------------------------------------------------------------------------------
 
 
 def _unsent(it: Exhibit, key: str, **more: Any) -> None:
-    _call(it, key).update(attempt=0, turn=0, intent_at=None, first_intent_at=None, **more)
+    it.call(key).update(attempt=0, turn=0, intent_at=None, first_intent_at=None, **more)
 
 
 @pytest.mark.parametrize("kind", ["tool", "model", "compensation"])
@@ -49,7 +44,7 @@ async def test_no_kind_of_call_is_under_way_without_an_intent(
 @spares("intent_before_call_before_outcome")
 def _put_an_undo_before_people_that_cannot_be_made(it: Exhibit) -> None:
     _unsent(it, "lost", kind="compensation", state="unknown")
-    _call(it, "lost")["turn"] = 1
+    it.call("lost")["turn"] = 1
     _no_call(it, "lost")
 
 
@@ -59,27 +54,27 @@ def _no_call(it: Exhibit, key: str) -> None:
 
 @pytest.mark.parametrize("column", ["effect", "decision", "deadline_at"])
 async def test_nothing_is_sent_without_its_terms(exhibit: Exhibit, column: str) -> None:
-    _call(exhibit, "declined")[column] = None
+    exhibit.call("declined")[column] = None
     found = seen_by(exhibit, "intent_before_call_before_outcome")
     assert any("was sent without an effect class, a decision or a deadline" in one for one in found), found
 
 
 @breaks("intent_before_call_before_outcome", "its first intent is not the first")
 def _send_before_it_was_on_record(it: Exhibit) -> None:
-    row = _call(it, "declined")
+    row = it.call("declined")
     row["created_at"] = row["first_intent_at"] + 1
 
 
 @spares("intent_before_call_before_outcome")
 def _take_over_what_another_task_has_sent(it: Exhibit) -> None:
-    row = _call(it, "declined")
+    row = it.call("declined")
     row.update(created_at=row["first_intent_at"] + 1, idempotency_key="task_origin:call")
     _no_call(it, "declined")
 
 
 @spares("intent_before_call_before_outcome")
 def _throw_in_doubt_what_had_ended(it: Exhibit) -> None:
-    row = _call(it, "lost")
+    row = it.call("lost")
     row["ended_at"] = row["intent_at"]
 
 
@@ -114,7 +109,7 @@ def _send_what_was_not_taken_down(it: Exhibit) -> None:
 
 @spares("effects_are_accounted_for")
 def _ask_a_model(it: Exhibit) -> None:
-    _call(it, "done")["kind"] = "model"
+    it.call("done")["kind"] = "model"
     _no_call(it, "done")
 
 
@@ -131,19 +126,19 @@ def _do_what_nobody_judges(it: Exhibit) -> None:
 
 @breaks("effects_are_accounted_for", "is succeeded, and has 2 effects outside")
 def _do_what_is_judged_twice(it: Exhibit) -> None:
-    it.tools = [_call(it, "done")["name"]]
+    it.tools = [it.call("done")["name"]]
     it.calls.append(Call(key=it.calls[0].key, effect_id="e9"))
 
 
 @breaks("effects_are_accounted_for", "is succeeded, and has 0 effects outside")
 def _undo_nothing(it: Exhibit) -> None:
-    _call(it, "done")["kind"] = "compensation"
+    it.call("done")["kind"] = "compensation"
     _no_call(it, "done")
 
 
 def _fork(it: Exhibit, key: str, **more: Any) -> None:
     """Have a fork go on with a call under the key of the task that it was made from."""
-    row = _call(it, key)
+    row = it.call(key)
     sent = {"task": it.tasks["failed"], "idempotency_key": f"{row['task']}:{row['key']}"}
     it.dump["operations"].append({**row, **sent, **more})
 
@@ -178,7 +173,7 @@ def _ask_in_vain_less_than_never(it: Exhibit) -> None:
 
 def _hear(it: Exhibit, **more: Any) -> dict[str, Any]:
     """Let evidence say that the call happened which was declined."""
-    row = _call(it, "declined")
+    row = it.call("declined")
     said = {"number": 5, "attempt": 1, "source": "late", "data": "{}", "at": 1, "says": "happened"}
     it.dump["evidence"].append({**said, **{part: row[part] for part in ("tenant", "task", "key")}, **more})
     return row
@@ -281,18 +276,18 @@ def _end_twice_in_whatever_order_it_lies(it: Exhibit) -> None:
 
 @breaks("settlements_are_counted", "settled as did_not_happen, and 0 are counted")
 def _forget_a_settlement_of_what_did_not_happen(it: Exhibit) -> None:
-    _call(it, "settled")["state"] = "failed"
+    it.call("settled")["state"] = "failed"
 
 
 @breaks("settlements_are_counted", "settled as happened, and 0 are counted")
 def _forget_the_settlement_of_an_undo(it: Exhibit) -> None:
-    _call(it, "settled")["kind"] = "compensation"
+    it.call("settled")["kind"] = "compensation"
     it.dump["settled_counts"].clear()
 
 
 @spares("settlements_are_counted")
 def _settle_what_is_no_call(it: Exhibit) -> None:
-    _call(it, "settled")["kind"] = "step"
+    it.call("settled")["kind"] = "step"
     it.dump["settled_counts"].clear()
 
 
@@ -301,7 +296,7 @@ def _settle_what_is_no_call(it: Exhibit) -> None:
 
 @spares("business_keys_follow_their_operations")
 def _hold_what_may_be_made(it: Exhibit) -> None:
-    _call(it, "sending")["state"] = "approved"
+    it.call("sending")["state"] = "approved"
 
 
 @breaks("business_keys_follow_their_operations", "is running and does not have its business key")

@@ -404,23 +404,21 @@ class TestPostpone:
         assert await scene.store.postpone(backs, now=scene.now) == [True] * 3
         assert await held(scene, claimed, key) == scene.now + 5 * SECOND
 
-    async def test_nobody_is_asked_before_the_wait_is_over_that_it_brings(self, scene: Scene) -> None:
+    @pytest.mark.parametrize(
+        ("ask_in_us", "expected_us"),
+        [(SECOND, 4 * SECOND), (9 * SECOND, 9 * SECOND), (None, None)],
+        ids=["sooner", "later", "for-a-person"],
+    )
+    async def test_nobody_is_asked_before_the_wait_is_over_that_it_brings(
+        self, scene: Scene, ask_in_us: int | None, expected_us: int | None
+    ) -> None:
         claimed, key = await unknown(scene)
         [item] = await take(scene)
-        back = postponement(item, SECOND, wait=(PROVIDER, 4 * SECOND))
+        back = postponement(item, ask_in_us, wait=(PROVIDER, 4 * SECOND))
         await scene.store.postpone([back], now=scene.now)
         state = await state_of(scene, claimed, key)
         assert state is not None
-        assert state.ask_at == scene.now + 4 * SECOND
-
-    async def test_a_wait_asks_nobody_about_what_is_for_a_person(self, scene: Scene) -> None:
-        claimed, key = await unknown(scene)
-        [item] = await take(scene)
-        back = postponement(item, None, wait=(PROVIDER, 4 * SECOND))
-        await scene.store.postpone([back], now=scene.now)
-        state = await state_of(scene, claimed, key)
-        assert state is not None
-        assert state.ask_at is None
+        assert state.ask_at == (None if expected_us is None else scene.now + expected_us)
 
     async def test_one_that_is_refused_or_repeated_brings_no_wait(self, scene: Scene) -> None:
         claimed, key = await unknown(scene)

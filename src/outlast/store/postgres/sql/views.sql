@@ -143,7 +143,8 @@ select l.epoch, l.round, l.session, coalesce(s.name, l.session), l.version, l.co
 -- Read a task's ledger by position. Values that nobody asks for cost nothing: they lie beside the row.
 -- name: list_task_operations
 select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect, o.attempt,
-       o.turn, o.epoch, case when $7 then o.arguments end as arguments, case when $7 then o.result end as result, o.error, o.created_at, o.intent_at, o.first_intent_at, o.deadline_at,
+       o.turn, o.epoch, case when $7 then o.arguments end as arguments, case when $7 then o.result end as result,
+       o.error, o.created_at, o.intent_at, o.first_intent_at, o.deadline_at,
        o.due_at, o.ended_at, o.settled_by, o.business_key, o.idempotency_key, o.usage, o.visible_at
   from outlast.operations o
  where o.tenant = $1 and o.task = $2
@@ -159,7 +160,8 @@ select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, 
 -- Read a tenant's reconciliation queue by operation id (task, colon, key).
 -- name: list_unknown_operations
 select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, o.decision, o.effect, o.attempt,
-       o.turn, o.epoch, case when $6 then o.arguments end as arguments, case when $6 then o.result end as result, o.error, o.created_at, o.intent_at, o.first_intent_at, o.deadline_at,
+       o.turn, o.epoch, case when $6 then o.arguments end as arguments, case when $6 then o.result end as result,
+       o.error, o.created_at, o.intent_at, o.first_intent_at, o.deadline_at,
        o.due_at, o.ended_at, o.settled_by, o.business_key, o.idempotency_key, o.usage, o.visible_at
   from outlast.unsettled u
   join outlast.operations o on o.tenant = u.tenant and o.task = u.task and o.key = u.key

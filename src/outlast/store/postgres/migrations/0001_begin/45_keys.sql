@@ -1,8 +1,8 @@
--- Business keys and counts: what an outcome, an ending and late evidence do to them.
+-- Business keys, waits and counts: what an outcome, an ending, a question and late evidence do to them.
 --
 -- Lock order: the caller holds the head of each task. The row of an operation is written under that alone. A key that is
--- held is written by nobody else (see flush), so that it is not waited for. Counts are everybody's: they are written
--- last, by tenant and tool.
+-- held is written by nobody else (see flush), so that it is not waited for. Waits and counts are everybody's: they are
+-- written last, waits by tenant and provider, then counts by tenant and tool.
 
 -- Operations have an outcome: a key that stands for a while after a success is done, any other is given up.
 create function outlast.settle_keys(p_tenant text[], p_task text[], p_key text[], p_state text[], p_now bigint)
@@ -87,6 +87,20 @@ create function outlast.give_up_keys(p_tenant text[], p_task text[]) returns voi
        and not exists (select from outlast.operations o
                         where o.tenant = b.tenant and o.task = b.task and o.key = b.key
                           and o.state in ('running', 'unknown'))
+$$;
+
+-- Keep how long providers asked everybody to wait; the longest of those and of what stands. One without an end is none.
+create function outlast.keep_waits(p_tenant text[], p_provider text[], p_until bigint[])
+returns void language sql volatile as $$
+    insert into outlast.provider_waits as w (tenant, provider, until_at)
+    select s.tenant collate "C", s.provider collate "C", max(s.until_at)
+      from unnest(p_tenant, p_provider, p_until) as s (tenant, provider, until_at)
+     where s.until_at is not null
+     group by 1, 2
+     order by 1, 2
+    on conflict (tenant, provider) do update
+       set until_at = excluded.until_at
+     where excluded.until_at > w.until_at
 $$;
 
 -- Count operations that were unknown and have been settled, by what they are now. Each is looked up by its name: nothing

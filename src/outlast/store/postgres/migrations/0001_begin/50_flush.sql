@@ -1012,14 +1012,7 @@ begin
 
     -- Waits that providers asked for; the longer one stays.
     if s_until <> '{}' then
-        insert into outlast.provider_waits as w (tenant, provider, until_at)
-        select s.tenant collate "C", s.provider collate "C", max(s.until_at)
-          from unnest(s_tenant, s_provider, s_until) as s (tenant, provider, until_at)
-         group by 1, 2
-         order by 1, 2
-        on conflict (tenant, provider) do update
-           set until_at = excluded.until_at
-         where excluded.until_at > w.until_at;
+        perform outlast.keep_waits(s_tenant, s_provider, s_until);
     end if;
 
     -- Unknowns that their worker has settled, or sends again.

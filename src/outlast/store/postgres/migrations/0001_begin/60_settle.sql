@@ -383,15 +383,9 @@ begin
     end loop;
     -- Most ask for none.
     if array_remove(v_waits, null) <> '{}' then
-        insert into outlast.provider_waits as w (tenant, provider, until_at)
-        select s.tenant collate "C", s.provider collate "C", v_now + max(s.wait)
-          from unnest(p_tenant, p_provider, v_waits) as s (tenant, provider, wait)
-         where s.wait is not null
-         group by 1, 2
-         order by 1, 2
-        on conflict (tenant, provider) do update
-           set until_at = excluded.until_at
-         where excluded.until_at > w.until_at;
+        perform outlast.keep_waits(
+            p_tenant, p_provider,
+            array(select v_now + s.wait from unnest(v_waits) with ordinality as s (wait, place) order by s.place));
     end if;
 end
 $$;
