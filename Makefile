@@ -34,7 +34,7 @@ test-all: $(STAMP)  ## The same with every test on both, and the store's suites 
 	@OUTLAST_TEST_ALL=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
 
 decisions: $(STAMP)  ## Let fifty people decide at once, a thousand times, and kill an API process in half of them
-	@OUTLAST_TEST_DECISIONS=$(or $(ROUNDS),1000) $(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/drills/test_decisions.py $(ARGS)
+	@OUTLAST_TEST_DECISIONS=$(or $(ROUNDS),1000) $(BIN)/python -m pytest -q -o hangs_after=0 -o faulthandler_timeout=0 tests/drills/test_decisions.py $(ARGS)
 
 defects: $(STAMP)  ## Put deliberate faults into the product and look whether the simulation finds each
 	@$(BIN)/python -m tests.defects.runner $(ARGS)

@@ -16,12 +16,13 @@ import zlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import asyncpg
 import hypothesis
 import pytest
-from tests import warm
+from tests import hanging, warm
 
 from outlast.testing.servers import MEMORY, EmbeddedPostgres, has_room
 
@@ -38,6 +39,35 @@ if has_room(MEMORY):
 # Examples are not timed one by one: on a shared machine that finds the neighbours, not our faults.
 hypothesis.settings.register_profile("outlast", deadline=None)
 hypothesis.settings.load_profile("outlast")
+
+# ── tests that hang ──────────────────────────────────────────────────────────────────────────────
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addini("hangs_after", "Seconds after which a test has to be over, each of its phases; 0 for never.")
+
+
+def _limited(item: pytest.Item) -> AbstractContextManager[None]:
+    return hanging.limited(float(item.config.getini("hangs_after") or 0))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    with _limited(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    with _limited(item):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    with _limited(item):
+        return (yield)
+
 
 # ── servers ──────────────────────────────────────────────────────────────────────────────────────
 
