@@ -44,7 +44,9 @@ hypothesis.settings.load_profile("outlast")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addini("hangs_after", "Seconds after which a test has to be over, each of its phases; 0 for never.")
+    parser.addini(
+        "hangs_after", "Seconds after which a test has to be over, each of its phases; 0 for never."
+    )
 
 
 def _limited(item: pytest.Item) -> AbstractContextManager[None]:

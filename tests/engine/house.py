@@ -83,10 +83,10 @@ class House:
                         return view
         raise AssertionError(f"the task ended without waiting for {reason}")
 
-    async def reached(self, handle: TaskHandle, kind: str) -> EventView:
-        """Wait for a task's first event of a kind, and answer it."""
+    async def reached(self, handle: TaskHandle, kind: str, *, after: int = 0) -> EventView:
+        """Wait for a task's first event of a kind, and answer it. after: the last event before it."""
         async with asyncio.timeout(PATIENCE_S):
-            async for event in handle.events():
+            async for event in handle.events(after=after):
                 if event.kind == kind:
                     return event
         raise AssertionError(f"the task ended without {kind}")

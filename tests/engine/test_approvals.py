@@ -188,12 +188,10 @@ async def test_a_decision_while_the_task_lingers_over_an_old_question_is_heard(
     approval = await asked(house, handle)
     await house.stop()
     # Woken by something else, it comes back to the question of an earlier attempt, and stays in memory.
+    waiting = await handle.get()
     await handle.signal("noise")
     house.start(linger_s=60.0)
-    started = await handle.get()
-    async for event in handle.events(after=started.last_event):
-        if event.kind == "attempt.started":
-            break
+    await house.reached(handle, "attempt.started", after=waiting.last_event)
     await approve(house, approval)
     assert (await house.ended(handle)).result == "118.50"
     assert (await handle.get()).attempts == 2
