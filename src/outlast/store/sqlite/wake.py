@@ -14,7 +14,7 @@ import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 
-TOPICS = ("queue", "events", "facts", "posts")
+TOPICS = ("queue", "events", "ends", "facts", "posts")
 
 
 class Hub:
@@ -100,7 +100,11 @@ class SqliteWakes:
     def __init__(self, hub: Hub, look_out: Callable[[], None]) -> None:
         self._hub = hub
         self._look_out = look_out
+        # What a waiter has seen; see the listener of PostgreSQL, which keeps the same.
         self._seen = {topic: hub.count(topic) for topic in TOPICS}
+        self._places: weakref.WeakKeyDictionary[asyncio.Task[object], dict[str, int]] = (
+            weakref.WeakKeyDictionary()
+        )
         self._waiting: set[asyncio.Future[bool]] = set()
 
     def watched(self) -> bool:
@@ -109,10 +113,11 @@ class SqliteWakes:
 
     async def wait(self, topic: str, timeout: float) -> bool:
         """Wait until the topic is hinted, or ``timeout`` seconds; answer whether it was."""
-        loop = asyncio.get_running_loop()
-        future = self._hub.add(topic, self._seen.get(topic, 0), loop)
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        place = self._places.setdefault(task, {}) if task is not None else {}
+        future = self._hub.add(topic, place.get(topic, self._seen[topic]), loop)
         if future is None:
-            self._seen[topic] = self._hub.count(topic)
+            place[topic] = self._seen[topic] = self._hub.count(topic)
             return True
         timer = loop.call_later(timeout, _give_up, future)
         self._waiting.add(future)
@@ -124,8 +129,7 @@ class SqliteWakes:
             timer.cancel()
             self._waiting.discard(future)
             self._hub.drop(topic, future)
-        if hinted:
-            self._seen[topic] = self._hub.count(topic)
+        place[topic] = self._seen[topic] = self._hub.count(topic)
         return hinted
 
     def hint(self, topic: str) -> None:

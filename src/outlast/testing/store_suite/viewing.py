@@ -436,6 +436,26 @@ class TestWakes:
         await scene.write(claimed, scene.step(events=(scene.event(),)))
         assert await asyncio.wait_for(waiting, 20)
 
+    async def test_nobody_takes_the_hints_of_another(self, scene: Scene) -> None:
+        """Two that wait again and again, of which one is busy when the hint comes."""
+        busy, seen = asyncio.Event(), asyncio.Event()
+
+        async def wait_twice() -> bool:
+            while await scene.store.wakes.wait("queue", 0.01):
+                pass
+            busy.set()
+            await seen.wait()
+            return await scene.store.wakes.wait("queue", 20)
+
+        other = asyncio.create_task(wait_twice())
+        await busy.wait()
+        waiting = asyncio.ensure_future(scene.store.wakes.wait("queue", 30))
+        await asyncio.sleep(0)
+        scene.store.wakes.hint("queue")
+        assert await asyncio.wait_for(waiting, 20)
+        seen.set()
+        assert await asyncio.wait_for(other, 10)
+
     async def test_every_process_is_told(self, scene: Scene, reopen: Reopen) -> None:
         other = await reopen()
         while await other.wakes.wait("queue", 0.01):
