@@ -160,7 +160,12 @@ class Outlast(Declarations):
         Raises ConfigurationError when a tool goes through a gateway and nobody said where that is.
         """
         return Worker(
-            self.registry, self.store, settings, callback=self.callback_place, gateway=self.gateway_place()
+            self.registry,
+            self.store,
+            settings,
+            callback=self.callback_place,
+            gateway=self.gateway_place(),
+            ended=self._told_end,
         )
 
     def gateway_place(self) -> GatewayPlace:
@@ -541,6 +546,11 @@ class Outlast(Declarations):
                 f"app {self.name} is not open: use 'async with app:' or 'await app.open()'"
             )
         return self._tail
+
+    def _told_end(self, end: EndRow) -> None:
+        """Take in a success that a worker of this app has just brought to disk."""
+        if self._tail is not None:
+            self._tail.told(end)
 
     async def _end(self, task: str, tenant: str) -> EndRow:
         """Wait for a task's end. Raises TaskNotFound."""

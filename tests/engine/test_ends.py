@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from tests.engine.house import PATIENCE_S, House
 
 from outlast import Outlast, TaskContext
-from outlast.errors import StoreUnavailable, TaskCancelled, TaskFailed, TaskNotFound
+from outlast.engine.worker import Worker
+from outlast.errors import LeaseLost, StoreUnavailable, TaskCancelled, TaskFailed, TaskNotFound
 from outlast.handle import TaskHandle
 from outlast.store.contract import Store
+from outlast.store.entries import EndAttempt
 from outlast.store.records import TaskRef
 from outlast.store.rows import EndRow
 from outlast.streams.tail import ENDS, Tail
@@ -153,8 +156,8 @@ class TestResults:
         await (await watching.app.submit("quick")).result(PATIENCE_S)
         read = {name for name in watched.asked if name.startswith("read_") or name.startswith("list_")}
         assert read == {"read_ends"}
-        # When it is asked for, then told of: the submit, the claim, the step, the end.
-        assert watched.asked["read_ends"] <= 5
+        # When it is asked for, and once more where the hint of an earlier end is still on its way.
+        assert watched.asked["read_ends"] <= 2
 
 
 class TestNoEndIsMissed:
@@ -216,6 +219,89 @@ class TestNoEndIsMissed:
         assert ends[-1] is not None
         assert watched.asked["read_ends"] >= 3
         await tail.close()
+
+
+class TestASuccessThatItsWorkerTells:
+    """A worker of the same app says what it has brought to disk; nobody looks, and nothing else hints."""
+
+    @pytest.fixture
+    async def deaf(self, watching: House, watched: Watched) -> House:
+        """An app that looks for an end once, when it is asked for, and hears of nothing."""
+        watched.wakes = Deaf()
+        watching.app._tail = Tail(watched, poll_s=NEVER_S)
+        return watching
+
+    async def test_is_not_looked_for(self, deaf: House, watched: Watched) -> None:
+        handle = await deaf.app.submit("quick")
+        waiting = asyncio.create_task(handle.result(PATIENCE_S))
+        async with asyncio.timeout(PATIENCE_S):
+            await watched.has_read.wait()
+        deaf.start(poll_s=0.05)
+        assert await waiting == (7, "days")
+        assert watched.asked["read_ends"] == 1
+
+    async def test_is_told_when_it_is_on_disk(self, deaf: House, watched: Watched) -> None:
+        reached, go_on = asyncio.Event(), asyncio.Event()
+        flush = watched._store.flush
+
+        async def flushing(*args: Any, **more: Any) -> Any:
+            reached.set()
+            await go_on.wait()
+            return await flush(*args, **more)
+
+        watched.flush = flushing  # type: ignore[attr-defined]
+        handle = await deaf.app.submit("quick")
+        waiting = asyncio.create_task(handle.result(PATIENCE_S))
+        deaf.start(poll_s=0.05)
+        async with asyncio.timeout(PATIENCE_S):
+            await reached.wait()
+        assert not waiting.done()
+        go_on.set()
+        assert await waiting == (7, "days")
+
+    @pytest.mark.parametrize(
+        ("other", "error"), [("cancelled", None), (None, LeaseLost("somebody else holds it"))]
+    )
+    async def test_is_not_told_where_the_store_says_otherwise(
+        self, watching: House, other: str | None, error: Exception | None
+    ) -> None:
+        told: list[EndRow] = []
+        worker = Worker(watching.app.registry, watching.store, ended=told.append)
+        run: Any = SimpleNamespace(
+            tenant="default", task="task_1", claimed=SimpleNamespace(agent="quick", version="1")
+        )
+        for ending, refused in ((success("1"), (other, error)), (failure(), (None, None))):
+            teller = worker.teller(run, ending)
+            if teller is not None:
+                teller(*refused)
+        assert told == []
+        teller = worker.teller(run, success("2"))
+        assert teller is not None
+        teller(None, None)
+        assert [(end.task, end.state, end.result) for end in told] == [("task_1", "succeeded", "2")]
+
+    async def test_of_another_loop_is_left_to_its_look(self, watching: House) -> None:
+        tail, other = Tail(watching.store), asyncio.new_event_loop()
+        waiting = other.create_future()
+        tail._ends[TaskRef(tenant="default", task="task_1")] = {waiting: False}
+        tail.told(
+            EndRow(
+                tenant="default", task="task_1", agent="quick", version="1", state="succeeded",
+                result="1", error=None,
+            )
+        )  # fmt: skip
+        assert not waiting.done()
+        other.close()
+
+
+def success(result: str) -> EndAttempt:
+    """Make the ending of a task that succeeded."""
+    return EndAttempt(attempt_end="succeeded", task_state="succeeded", result=result)
+
+
+def failure() -> EndAttempt:
+    """Make the ending of a task that failed."""
+    return EndAttempt(attempt_end="failed", task_state="failed", error='{"code": "agent_error"}')
 
 
 class TestWithoutHints:

@@ -8,12 +8,13 @@ from typing import Any, Protocol, TypeVar
 
 from outlast.core.record import record
 from outlast.engine.finding import Inquiries
-from outlast.engine.journal import Journal
+from outlast.engine.journal import Journal, Told
 from outlast.engine.limits import Limits
 from outlast.engine.registry import Registry
 from outlast.engine.session import Session
 from outlast.engine.settings import WorkerSettings
 from outlast.store.contract import Store
+from outlast.store.entries import EndAttempt
 from outlast.store.records import Evidence
 from outlast.tools.passing import Pass
 
@@ -78,6 +79,10 @@ class Host(Protocol):
 
     def http_client(self) -> Any:
         """The process's shared HTTP client."""
+        ...
+
+    def teller(self, run: Any, ending: EndAttempt) -> Told | None:
+        """Answer whom of this process to tell what became of the end of a task."""
         ...
 
     async def insist(self, work: Callable[[], Awaitable[T]]) -> T:

@@ -519,8 +519,7 @@ class Run:
         await self.works.drain(grace_s)
 
     async def _end(self, ending: EndAttempt) -> None:
-        told = self.host.nursery.teller(self, ending) if ending.heard else None
-        await self.host.journal.submit(self, ending, told)
+        await self.host.journal.submit(self, ending, self.host.teller(self, ending))
         self.ended = True
         telemetry.emit(
             telemetry.AttemptEnded(

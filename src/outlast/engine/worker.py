@@ -31,7 +31,7 @@ from outlast.engine.host import CallbackPlace, GatewayPlace
 from outlast.engine.housekeeping import schedules, sweeper
 from outlast.engine.housekeeping.delivering import keep_delivering
 from outlast.engine.housekeeping.settler import Settler
-from outlast.engine.journal import Journal
+from outlast.engine.journal import Journal, Told
 from outlast.engine.limits import Limits
 from outlast.engine.nursery import Nursery
 from outlast.engine.processes import Processes
@@ -41,6 +41,7 @@ from outlast.engine.session import Session
 from outlast.engine.settings import WorkerSettings
 from outlast.errors import ConfigurationError, StoreUnavailable
 from outlast.store.contract import Store
+from outlast.store.entries import EndAttempt
 from outlast.store.records import (
     Claimed,
     ClaimRequest,
@@ -49,6 +50,7 @@ from outlast.store.records import (
     Loaded,
     Serves,
 )
+from outlast.store.rows import EndRow
 from outlast.tools.http import make_client
 
 T = TypeVar("T")
@@ -74,7 +76,9 @@ class Worker:
         *,
         callback: Callable[[str, str, str, bool], CallbackPlace] | None = None,
         gateway: GatewayPlace | None = None,
+        ended: Callable[[EndRow], None] | None = None,
     ) -> None:
+        """Make a worker. ended: told of each success of a task, once it is on disk."""
         registry.check()
         self.settings = settings or WorkerSettings()
         self.registry = registry
@@ -93,6 +97,7 @@ class Worker:
         self.processes = Processes(self.settings.processes)
         self.gateway = gateway
         self._callback = callback
+        self._ended = ended
         self._warned: set[str] = set()
         self._strays = 0
         self._spec_of = tool_spec_of(registry.tools)
@@ -164,6 +169,32 @@ class Worker:
         if self._callback is None:
             raise ConfigurationError("this worker cannot make callbacks: make it with app.worker()")
         return self._callback(tenant, task, key, signed)
+
+    def teller(self, run: Run, ending: EndAttempt) -> Told | None:
+        """Answer whom of this process to tell what became of the end of a task."""
+        parent = self.nursery.teller(run, ending) if ending.heard else None
+        ended = self._ended
+        # How a task ends otherwise may be the store's to say.
+        if ended is None or ending.task_state != "succeeded":
+            return parent
+
+        def told(other: str | None, error: Exception | None) -> None:
+            if other is None and error is None:
+                ended(
+                    EndRow(
+                        tenant=run.tenant,
+                        task=run.task,
+                        agent=run.claimed.agent,
+                        version=run.claimed.version,
+                        state="succeeded",
+                        result=ending.result,
+                        error=None,
+                    )
+                )
+            if parent is not None:
+                parent(other, error)
+
+        return told
 
     def run_of(self, tenant: str, task: str) -> Run | None:
         """Answer the run of a task in this process."""

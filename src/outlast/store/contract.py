@@ -116,13 +116,14 @@ class BatchRejected(ValueError):
 class Wakes(Protocol):
     """Hints that something may have changed; losing one costs time, never correctness.
 
-    Topics: ``queue`` (something may be claimable), ``events`` (a task's stream grew), ``facts`` (something
-    was posted for a task that runs), ``posts`` (there is something to deliver).
+    Topics: ``queue`` (something may be claimable), ``events`` (a task's stream grew), ``ends`` (a task may
+    have ended), ``facts`` (something was posted for a task that runs), ``posts`` (there is something to
+    deliver).
     """
 
     async def wait(self, topic: str, timeout: float) -> bool:
         """Wait until the topic was hinted since the last wait, or ``timeout`` seconds; answer whether it
-        was."""
+        was. Each asyncio task that waits again and again has waits of its own: no other takes its hints."""
         ...
 
     def hint(self, topic: str) -> None:

@@ -5,8 +5,9 @@ what comes.
 
 State: each follower has a cursor of its own; there is no global one. The reader asks the store for (task,
 after) pairs of its followers, when a hint comes and every ``poll_s`` without one. Who waits for nothing
-but a task's end reads no events: the same reader asks, at the same times, how those tasks have ended. A
-read is bounded, in events and in bytes; where one was full, the next one begins with the tasks behind it.
+but a task's end reads no events: the same reader asks how those tasks have ended, at hints of ends alone; and
+a worker of this process that has brought a success to disk tells it, so that nobody looks for it. A read is
+bounded, in events and in bytes; where one was full, the next one begins with the tasks behind it.
 
 End: an event that ends a round does not say that there is no other one, nor that nothing was said of the task
 since. A follower that has come to such an event is at its end when the task itself says that it has ended and
@@ -197,6 +198,16 @@ class Tail:
             if not waiting:
                 del self._ends[ref]
 
+    def told(self, end: EndRow) -> None:
+        """Tell whoever waits for a task's end how it is on disk, from the worker that has ended it here, so
+        that nobody looks for it. Ends may be waited for in other loops; those look."""
+        waiting = self._ends.get(TaskRef(tenant=end.tenant, task=end.task))
+        if waiting is not None:
+            loop = asyncio.get_running_loop()
+            for future in waiting:
+                if not future.done() and future.get_loop() is loop:
+                    future.set_result(end)
+
     async def close(self) -> None:
         """Stop reading; whoever follows or waits is told. Idempotent."""
         if self._reader is not None:
@@ -222,9 +233,12 @@ class Tail:
             self._reader = asyncio.get_running_loop().create_task(self._read())
 
     async def _read(self) -> None:
-        listening = asyncio.get_running_loop().create_task(self._listen())
+        loop, listening = asyncio.get_running_loop(), {}
         try:
             while self._followers or self._ends:
+                for topic, wanted in (("events", self._followers), ("ends", self._ends)):
+                    if wanted and topic not in listening:
+                        listening[topic] = loop.create_task(self._listen(topic))
                 # Before the look: whoever comes while it goes on, and every hint, brings about another one.
                 self._again.clear()
                 if not await self._once():
@@ -233,13 +247,18 @@ class Tail:
         except Exception as fault:
             self._tell(fault)
         finally:
-            listening.cancel()
+            for task in listening.values():
+                task.cancel()
 
-    async def _listen(self) -> None:
-        """Have the reader look again at each hint, and every ``poll_s`` without one."""
+    async def _listen(self, topic: str) -> None:
+        """Have the reader look again at each hint, and every ``poll_s`` without one. Who waits for nothing
+        but ends has no look at what else is said; where nobody waits the reader ends, but not at once, since
+        the next may come soon."""
         while True:
-            await self._store.wakes.wait("events", self._poll_s)
-            self._again.set()
+            hinted = await self._store.wakes.wait(topic, self._poll_s)
+            wanted = self._ends if topic == "ends" else self._followers
+            if wanted or not (hinted or self._ends or self._followers):
+                self._again.set()
 
     async def _once(self) -> bool:
         """Read once for all followers; answer whether there may be more at once."""
@@ -257,7 +276,10 @@ class Tail:
     async def _tell_ends(self) -> None:
         """Read how tasks have ended whose end somebody waits for, and tell them."""
         # As they stand before the look: whoever comes meanwhile has another one.
-        waited = {ref: list(waiting) for ref, waiting in self._ends.items()}
+        waited: dict[TaskRef, list[asyncio.Future[EndRow | None]]] = {}
+        for ref, waiting in self._ends.items():
+            if left := [end for end in waiting if not end.done()]:
+                waited[ref] = left
         beyond: dict[TaskRef, list[_Follower]] = {}
         for follower in self._followers:
             if follower.beyond and not follower.over:

@@ -27,6 +27,7 @@ from typing import Any
 import asyncpg
 
 from outlast import clock
+from outlast.core.transitions import TASK
 from outlast.errors import StoreUnavailable
 from outlast.store import statements
 from outlast.store.approving import ApprovalRow
@@ -176,7 +177,7 @@ class PostgresStore(Changing):
         names = [one.tenant for one in held], [one.task for one in held], [one.epoch for one in held]
         rows = await self._rows(self._control_line, "reconcile", session, *names, fence, now)
         if rows:
-            self._hint("queue", "events", "posts")
+            self._hint("queue", "events", "ends", "posts")
         return [TaskRef(tenant=tenant, task=task) for tenant, task in rows]
 
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> ClaimReply:
@@ -292,10 +293,12 @@ class PostgresStore(Changing):
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 1.0)
         answer = batches.decode(verdicts)
-        if any(verdict.state == "queued" for verdict in answer):
-            self._hint("queue", "events")
-        else:
-            self._hint("events")
+        self._hint("events")
+        states = {verdict.state for verdict in answer}
+        if "queued" in states:
+            self._hint("queue")
+        if not states.isdisjoint(TASK.final):
+            self._hint("ends")
         if batches.leaves_posts(verdicts):
             self._hint("posts")
         return answer
@@ -423,7 +426,7 @@ class PostgresStore(Changing):
             else:
                 found[kind].append(TaskRef(tenant=tenant, task=task))
         if any(found.values()):
-            self._hint("queue", "events")
+            self._hint("queue", "events", "ends")
         if found["lost"] or found["parked"] or found["expired"]:
             self._hint("posts")
         return Swept(

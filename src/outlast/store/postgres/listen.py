@@ -20,7 +20,7 @@ from outlast.store.postgres import failures
 from outlast.store.postgres.connections import LISTEN, Address, connect, is_demoted
 
 CHANNEL = "outlast"
-TOPICS = ("queue", "events", "facts", "posts")
+TOPICS = ("queue", "events", "ends", "facts", "posts")
 PACE_SECONDS = 0.003
 PING_SECONDS = 10.0
 _BACKOFF_SECONDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.0)

@@ -61,7 +61,7 @@ class People(Views):
             return []
         columns = zip(*((r.tenant, r.task, r.by, r.reason, r.undo) for r in requests), strict=True)
         rows = await self._rows(self._people_line, "cancel", *columns, now)
-        self._hint("queue", "events", "facts", "posts")
+        self._hint("queue", "events", "ends", "facts", "posts")
         return [CancelReply(kind=kind, state=state) for kind, state in rows]
 
     async def news(self, session: str, heard: Sequence[Heard], *, now: int | None = None) -> list[News]:
@@ -78,8 +78,8 @@ class People(Views):
             found[kind].append(TaskRef(tenant=tenant, task=task))
         if found["told"]:
             self._hint("queue", "events", "facts")
-        elif found["cancelled"]:
-            self._hint("events", "facts")
+        if found["cancelled"]:
+            self._hint("events", "ends", "facts")
         return Delivered(
             told=tuple(found["told"]), cancelled=tuple(found["cancelled"]), more=bool(found["more"])
         )

@@ -9,6 +9,7 @@ from typing import Any
 
 import apsw
 
+from outlast.core.transitions import TASK
 from outlast.store import statements
 
 SQL = statements.load(resources.files("outlast.store.sqlite") / "sql")
@@ -18,6 +19,7 @@ Row = tuple[Any, ...]
 Bindings = Mapping[str, Any] | Sequence[Any]
 LaneKey = tuple[str, str, str, str, int]
 """(pool, agent, version, tenant, priority)."""
+_ENDS = frozenset(f"task.{state}" for state in TASK.final)
 
 
 class Transaction:
@@ -168,3 +170,5 @@ class Transaction:
             events, self._events = self._events, []
             self.run_many("append_events", events)
             self.hints.add("events")
+            if not _ENDS.isdisjoint([event[3] for event in events]):
+                self.hints.add("ends")
