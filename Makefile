@@ -28,10 +28,10 @@ dev: $(STAMP)  ## Run everything in one process, with reload
 	@$(BIN)/outlast dev $(ARGS)
 
 test: $(STAMP)  ## Run the whole test suite, in a few processes; above the store each test on one of both databases
-	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 test-all: $(STAMP)  ## The same with every test on both, and the store's suites on one in memory as well
-	@OUTLAST_TEST_ALL=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup $(ARGS)
+	@OUTLAST_TEST_ALL=1 $(BIN)/python -m pytest -n $(JOBS) $(ARGS)
 
 decisions: $(STAMP)  ## Let fifty people decide at once, a thousand times, and kill an API process in half of them
 	@OUTLAST_TEST_DECISIONS=$(or $(ROUNDS),1000) $(BIN)/python -m pytest -q -o hangs_after=0 -o faulthandler_timeout=0 tests/drills/test_decisions.py $(ARGS)

@@ -22,7 +22,8 @@ from pathlib import Path
 import asyncpg
 import hypothesis
 import pytest
-from tests import hanging, warm
+from tests import hanging, sharing, warm
+from xdist.remote import Producer
 
 from outlast.testing.servers import MEMORY, EmbeddedPostgres, has_room
 
@@ -184,11 +185,6 @@ async def _migrate(url: str) -> None:
         await store.close()
 
 
-# Folders whose tests start many processes and watch leases run out: those of a folder one after the other, in
-# one process of the suite.
-CROWDED = ("crashes", "drills")
-
-
 UPPER = ("engine", "server", "cli", "otherside", "gateway", "drills")
 """Folders above the store. In the short form of the whole suite each of their tests runs on one of the two
 databases, by the same draw every time; the store's own suites always run on both."""
@@ -196,19 +192,20 @@ KINDS = ("sqlite-file", "sqlite", "postgres")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Say which tests stay together when the suite runs in several processes: a module's or a class's, or a
-    crowded folder's; and draw lots in the short form of the whole suite."""
+    """Draw lots in the short form of the whole suite; begin with what takes longest."""
     tests = Path(__file__).parent
     if not config.option.file_or_dir and not os.environ.get("OUTLAST_TEST_ALL"):
         kept = _drawn(items, tests)
         config.hook.pytest_deselected(items=[item for item in items if id(item) not in kept])
         items[:] = [item for item in items if id(item) in kept]
-    # What takes longest begins first: nobody waits for it at the end.
-    items.sort(key=lambda item: _folder(item, tests) not in CROWDED)
-    for item in items:
-        folder = _folder(item, tests)
-        group = folder if folder in CROWDED else item.nodeid.rpartition("::")[0]
-        item.add_marker(pytest.mark.xdist_group(group))
+    # Nobody waits for it at the end.
+    items.sort(key=lambda item: _folder(item, tests) not in sharing.CROWDED)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> sharing.Sharing:
+    """Have the suite's processes share tests by groups."""
+    return sharing.Sharing(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

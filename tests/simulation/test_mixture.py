@@ -33,10 +33,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return shelf
 
 
-# Each its own group, so that they need not all run in one process.
-@pytest.mark.parametrize(
-    "part", [pytest.param(n, marks=pytest.mark.xdist_group(f"mixture-{n}")) for n in range(PARTS)]
-)
+@pytest.mark.parametrize("part", range(PARTS))
 def test_the_world_s_own_mixture_keeps_every_promise(part: int, shelf: Path) -> None:
     size = SCHEDULES // PARTS
     tally = run(1 + part * size, size)
