@@ -91,7 +91,8 @@ async def test_no_statement_walks_through_a_table_that_grows(beside: apsw.Connec
     sql = SQL[name]
     bindings = dict.fromkeys(re.findall(r":([a-z_]+)", sql), 1)
     plan = [row[3] for row in beside.execute(f"explain query plan {sql}", bindings)]
-    walked = {line.split()[1] for line in plan if line.startswith("SCAN")}
+    # What a statement is given as JSON is no table.
+    walked = {line.split()[1] for line in plan if line.startswith("SCAN") and "VIRTUAL TABLE" not in line}
     assert walked - SMALL - BOUNDED.get(name, set()) == set(), plan
 
 
@@ -134,4 +135,4 @@ def test_every_statement_of_a_head_or_lease_names_what_it_is_fenced_by() -> None
     """Writes to heads name the epoch or the state that they were read with."""
     for statement in statements.read("outlast.store.sqlite.sql"):
         if re.match(r"update tasks\b", statement.sql):
-            assert re.search(r"\bwhere\b.*\b(epoch = :epoch|state = ')", statement.sql, re.S), statement.name
+            assert re.search(r"\bwhere\b.*\b(epoch = (:epoch|new\.value)|state = ')", statement.sql, re.S), statement.name

@@ -5,8 +5,8 @@ The whole file has one writer, so no head is ever held by somebody else and nobo
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final
 
 import orjson
 
@@ -30,8 +30,11 @@ from outlast.store.entries import (
     TaskWrites,
 )
 from outlast.store.sqlite import approving, changing, counts, forking, gate, keys, outside
-from outlast.store.sqlite.heads import Head, any_unsettled, json_text
-from outlast.store.sqlite.transaction import Transaction
+from outlast.store.sqlite.heads import Head, Later, any_unsettled, json_text
+from outlast.store.sqlite.transaction import Row, Transaction
+
+MANY: Final = 4
+"""From how many operations on they are put on record at once; for fewer that costs more than it saves."""
 
 
 def flush(tx: Transaction, batch: Batch, now: int | None) -> list[Flushed]:
@@ -44,7 +47,9 @@ def flush(tx: Transaction, batch: Batch, now: int | None) -> list[Flushed]:
         raise BatchRejected(
             f"writer {batch.writer} is at batch {last[0]}; batch {batch.number} is not the one after it"
         )
-    verdicts = [_write_task(tx, writes, at) for writes in batch.writes]
+    verdicts: list[Flushed] = []
+    for part in _parts(batch.writes):
+        verdicts += _write_part(tx, part, at)
     tx.write_events()
     kept = json_text([(verdict.kind, verdict.refusals, verdict.state) for verdict in verdicts])
     tx.run("keep_writer", (batch.writer, batch.number, kept, at))
@@ -56,13 +61,78 @@ def _recall(kept: list[Any]) -> Flushed:
     return Flushed(kind=kind, refusals=tuple((index, name) for index, name in refusals), state=state)
 
 
-def _write_task(tx: Transaction, writes: TaskWrites, at: int) -> Flushed:
-    head = Head.read(tx, writes.tenant, writes.task, at)
+def _parts(writes: Sequence[TaskWrites]) -> Iterator[list[TaskWrites]]:
+    """Part a batch so that each task is in a part once: heads are read in its beginning and written in its
+    end."""
+    part: dict[tuple[str, str], TaskWrites] = {}
+    for one in writes:
+        name = (one.tenant, one.task)
+        if name in part:
+            yield list(part.values())
+            part = {}
+        part[name] = one
+    yield list(part.values())
+
+
+def _write_part(tx: Transaction, part: list[TaskWrites], at: int) -> list[Flushed]:
+    """Write what there is of different tasks; a verdict for each."""
+    later = Later(tx)
+    heads = Head.read_all(tx, [(writes.tenant, writes.task) for writes in part], at, later)
     # The fence: everything below is written only under the epoch that is current now.
-    if head is None or head.epoch != writes.epoch or head.state != "running":
-        return Flushed(kind="stale", state="running" if head is None else _state(head))
+    fenced = [
+        head if head is not None and head.epoch == writes.epoch and head.state == "running" else None
+        for head, writes in zip(heads, part, strict=True)
+    ]
+    begun = _record_first(tx, [(head, writes) for head, writes in zip(fenced, part, strict=True) if head])
+    verdicts = []
+    for head, passed, writes in zip(heads, fenced, part, strict=True):
+        if passed is None:
+            verdicts.append(Flushed(kind="stale", state="running" if head is None else _state(head)))
+        else:
+            verdicts.append(_write_task(tx, passed, writes, begun.get(passed, 0)))
+    later.write()
+    return verdicts
+
+
+def _record_first(tx: Transaction, part: list[tuple[Head, TaskWrites]]) -> dict[Head, int]:
+    """Put the operations on record that the entries of each task begin with, all at once; answer how many of
+    the entries are written with that.
+
+    Where one of them is on record already, none is: each goes by itself then.
+    """
+    firsts = {head: _records(writes.entries) for head, writes in part}
+    rows = [_row(head, entry) for head, entries in firsts.items() for entry in entries]
+    if len(rows) < MANY:
+        return {}
+    tx.execute("savepoint first")
+    recorded = tx.run_all("record_operations", rows)
+    if recorded < len(rows):
+        tx.execute("rollback to first")
+        firsts = {}
+    tx.execute("release first")
+    for head, entries in firsts.items():
+        for entry in entries:
+            head.say(entry.events)
+    return {head: len(entries) for head, entries in firsts.items()}
+
+
+def _records(entries: Sequence[Entry]) -> list[RecordOperation]:
+    """Answer the first entries, as far as they do nothing but put operations on record that mostly are
+    new."""
+    found: list[RecordOperation] = []
+    for entry in entries:
+        if not isinstance(entry, RecordOperation) or entry.kind == "child":
+            break
+        if entry.takes or entry.takes_end or entry.closes:
+            break
+        found.append(entry)
+    return found
+
+
+def _write_task(tx: Transaction, head: Head, writes: TaskWrites, begun: int) -> Flushed:
+    """Write the entries of a task behind those that are written; its fence was looked at."""
     refusals: list[tuple[int, str]] = []
-    for index, entry in enumerate(writes.entries):
+    for index, entry in enumerate(writes.entries[begun:], start=begun):
         if head.state != "running":
             raise BatchRejected(f"task {writes.task}: entry {index} comes after the end of its attempt")
         refusal = _WRITERS[type(entry)](tx, head, entry)
@@ -83,15 +153,10 @@ def _state(head: Head) -> Any:
 
 
 def _record_operation(tx: Transaction, head: Head, entry: RecordOperation) -> str | None:
-    at = head.at
-    due_at = entry.due_at
-    if due_at is None and entry.due_in_us is not None:
-        due_at = at + entry.due_in_us
-    ended_at = at if entry.state in OPERATION.final else None
     # A child is on record since it was accepted; nearly everything else is new. A record is never refused;
     # where something was sent or has ended, what is stored stands.
     ways = (_replace, _add) if entry.kind == "child" else (_add, _replace)
-    recorded = any(way(tx, head, entry, due_at, ended_at) for way in ways)
+    recorded = any(way(tx, head, entry) for way in ways)
     if entry.takes and recorded:
         tx.run_many("take_inbox", [(entry.key, head.tenant, head.task, number) for number in entry.takes])
     if entry.takes_end:
@@ -104,11 +169,19 @@ def _record_operation(tx: Transaction, head: Head, entry: RecordOperation) -> st
     return None
 
 
-def _add(
-    tx: Transaction, head: Head, entry: RecordOperation, due_at: int | None, ended_at: int | None
-) -> bool:
-    """Put an operation on record that is not there."""
-    row = (
+def _due_at(head: Head, entry: RecordOperation) -> int | None:
+    if entry.due_at is None and entry.due_in_us is not None:
+        return head.at + entry.due_in_us
+    return entry.due_at
+
+
+def _ended_at(head: Head, entry: RecordOperation) -> int | None:
+    return head.at if entry.state in OPERATION.final else None
+
+
+def _row(head: Head, entry: RecordOperation) -> Row:
+    """Make the row of an operation that is not on record."""
+    return (
         head.tenant,
         head.task,
         entry.key,
@@ -122,17 +195,20 @@ def _add(
         entry.result,
         entry.error,
         head.at,
-        due_at,
-        ended_at,
+        _due_at(head, entry),
+        _ended_at(head, entry),
         entry.lost,
     )
-    return bool(tx.run("record_operation", row))
 
 
-def _replace(
-    tx: Transaction, head: Head, entry: RecordOperation, due_at: int | None, ended_at: int | None
-) -> bool:
+def _add(tx: Transaction, head: Head, entry: RecordOperation) -> bool:
+    """Put an operation on record that is not there."""
+    return bool(tx.run("record_operation", _row(head, entry)))
+
+
+def _replace(tx: Transaction, head: Head, entry: RecordOperation) -> bool:
     """Replace the record of an operation that nothing was sent for."""
+    ended_at = _ended_at(head, entry)
     name = (head.tenant, head.task, entry.key)
     row = (
         entry.kind,
@@ -143,7 +219,7 @@ def _replace(
         entry.arguments,
         entry.result,
         entry.error,
-        due_at,
+        _due_at(head, entry),
         ended_at,
         entry.lost,
         *name,

@@ -11,7 +11,7 @@ import orjson
 from outlast.core.transitions import TASK
 from outlast.store.entries import NewEvent
 from outlast.store.sqlite import keys
-from outlast.store.sqlite.transaction import Transaction
+from outlast.store.sqlite.transaction import Row, Transaction
 
 NO_DATA = "{}"
 
@@ -28,6 +28,34 @@ def any_unsettled(tx: Transaction) -> bool:
     return tx.unsettled
 
 
+class Later:
+    """What a flush writes of its tasks at last, for all of them at once: one statement for a hundred rows
+    costs half of what a hundred statements do.
+
+    Whoever looks at other tasks than its own meanwhile has it written first.
+    """
+
+    __slots__ = ("_tx", "attempts", "counts", "heads", "leases", "results")
+
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self.attempts: list[Row] = []
+        self.leases: list[Row] = []
+        self.results: list[Row] = []
+        self.heads: list[Row] = []
+        self.counts: list[Row] = []
+
+    def write(self) -> None:
+        """Write it, in the order in which it would have been written of one task."""
+        kept = self._tx.run_all("keep_attempts", self.attempts)
+        assert kept == len(self.attempts), "a running task has a lease"
+        self._tx.run_all("drop_leases", self.leases)
+        self._tx.run_all("keep_results", self.results)
+        changed = self._tx.run_all("write_heads", self.heads) + self._tx.run_all("count_all", self.counts)
+        assert changed == len(self.heads) + len(self.counts), "a head changed inside its own transaction"
+        self.attempts, self.leases, self.results, self.heads, self.counts = [], [], [], [], []
+
+
 class Head:
     """A head as read in this transaction, changed in memory and written back once by ``save``.
 
@@ -37,6 +65,7 @@ class Head:
     __slots__ = (
         "_epoch_read",
         "_last_event_read",
+        "_later",
         "_tx",
         "at",
         "cancelling",
@@ -54,8 +83,10 @@ class Head:
         "undoing",
     )
 
-    def __init__(self, tx: Transaction, tenant: str, task: str, row: tuple[Any, ...], at: int) -> None:
-        self._tx = tx
+    def __init__(
+        self, tx: Transaction, tenant: str, task: str, row: Row, at: int, later: Later | None = None
+    ) -> None:
+        self._tx, self._later = tx, later
         self.tenant, self.task, self.at = tenant, task, at
         self.state: str
         self.reason: str | None
@@ -89,6 +120,18 @@ class Head:
         row = tx.row("read_head", (tenant, task))
         return None if row is None else cls(tx, tenant, task, row, at)
 
+    @classmethod
+    def read_all(
+        cls, tx: Transaction, names: Sequence[tuple[str, str]], at: int, later: Later
+    ) -> list[Head | None]:
+        """Read the heads of different tasks, given as (tenant, task), in their order. later: where what is
+        written of their ends is put off to."""
+        found = {place: row for place, *row in tx.rows_of("read_heads", names)}
+        return [
+            cls(tx, *name, tuple(found[place]), at, later) if place in found else None
+            for place, name in enumerate(names)
+        ]
+
     @property
     def cut(self) -> bool:
         """Whether a cancel stands that is not to undo first: whatever ends the attempt ends the task."""
@@ -110,31 +153,41 @@ class Head:
             self.append(event.kind, event.data, epoch=self.epoch)
 
     def save(self) -> None:
-        """Write the head and the events appended to it."""
-        changed = self._tx.run(
-            "write_head",
-            (
-                self.state,
-                self.reason,
-                self.epoch,
-                self.round,
-                self.facts,
-                self.last_event,
-                self.lane,
-                self.deadline_at,
-                self.cancelling,
-                self.undoing,
-                self.tenant,
-                self.task,
-                self._epoch_read,
-            ),
+        """Write the head; the events appended to it are written by ``write_events``."""
+        row = (
+            self.state,
+            self.reason,
+            self.epoch,
+            self.round,
+            self.facts,
+            self.last_event,
+            self.lane,
+            self.deadline_at,
+            self.cancelling,
+            self.undoing,
+            self.tenant,
+            self.task,
+            self._epoch_read,
         )
+        if self._later is not None:
+            self._later.heads.append(row)
+            return
+        changed = self._tx.run("write_head", row)
         assert changed == 1, "the head changed inside its own transaction"
+
+    def write_others(self) -> None:
+        """Have what was put off written, before other tasks are looked at."""
+        if self._later is not None:
+            self._later.write()
 
     def save_events(self) -> None:
         """Write only how far the events of a running task were counted."""
         if self.last_event != self._last_event_read:
-            changed = self._tx.run("count_events", (self.last_event, self.tenant, self.task, self.epoch))
+            row = (self.last_event, self.tenant, self.task, self.epoch)
+            if self._later is not None:
+                self._later.counts.append(row)
+                return
+            changed = self._tx.run("count_events", row)
             assert changed == 1, "the head changed inside its own transaction"
 
     def save_children(self) -> None:
@@ -157,6 +210,10 @@ class Head:
     def end_attempt(self, end: str) -> None:
         """Move the lease to the attempts that ended."""
         name = (self.tenant, self.task)
+        if self._later is not None:
+            self._later.attempts.append((self.at, end, *name))
+            self._later.leases.append(name)
+            return
         kept = self._tx.run("keep_attempt", (self.at, end, *name))
         assert kept == 1, "a running task has a lease"
         self._tx.run("drop_lease", name)
@@ -226,7 +283,11 @@ class Head:
         self.state, self.reason, self.cancelling, self.undoing = state, None, 0, 0
         if timers:
             tx.run("clear_timers", name)
-        tx.run("keep_result", (*name, self.round, state, result, error, effects_open, self.at))
+        kept = (*name, self.round, state, result, error, effects_open, self.at)
+        if self._later is not None:
+            self._later.results.append(kept)
+        else:
+            tx.run("keep_result", kept)
         said = json_text({**(data or {}), "effects_open": effects_open})
         self.append(f"task.{state}", said, epoch=epoch)
         if announced:
@@ -236,6 +297,7 @@ class Head:
             tx.run("leave_post", (self.tenant, parent, "child", parent_key, ended))
             if not heard:
                 tx.hints.add("posts")
+        # One that ends in the same flush may be left a cancel too; it finds nothing to do.
         if self.children and tx.run("leave_cancels", (self.task, self.tenant, self.task)):
             tx.hints.add("posts")
 

@@ -16,6 +16,7 @@ from outlast.store.sqlite.transaction import Transaction
 def attach(tx: Transaction, head: Head, entry: AttachSession) -> str | None:
     """Hold an outside session; answer None, or that it is taken and by whom."""
     name = (head.tenant, entry.provider, entry.session, entry.run)
+    head.write_others()
     holder = tx.row("read_holder", name)
     if holder is not None and holder[0] != head.task and holder[1]:
         return f"taken {holder[0]}"

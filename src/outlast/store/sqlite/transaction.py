@@ -8,6 +8,7 @@ from importlib import resources
 from typing import Any
 
 import apsw
+import orjson
 
 from outlast.core.transitions import TASK
 from outlast.store import statements
@@ -79,6 +80,12 @@ class Transaction:
         if rows:
             self._connection.executemany(SQL[name], rows)
 
+    def run_all(self, name: str, rows: Sequence[Row]) -> int:
+        """Run a statement once for all rows, which it takes as one JSON text; answer how many it changed."""
+        if not rows:
+            return 0
+        return self.run(name, (orjson.dumps(rows).decode(),))
+
     def row(self, name: str, bindings: Bindings = ()) -> Row | None:
         """Run a statement; answer its one row, or None."""
         found: list[Row] = self.execute(SQL[name], bindings).fetchall()
@@ -88,6 +95,10 @@ class Transaction:
         """Run a statement; answer its rows."""
         found: list[Row] = self.execute(SQL[name], bindings).fetchall()
         return found
+
+    def rows_of(self, name: str, asked: Sequence[Row]) -> list[Row]:
+        """Run a query once for all that is asked, which it takes as one JSON text; answer its rows."""
+        return self.rows(name, (orjson.dumps(asked).decode(),)) if asked else []
 
     def each(self, name: str, bindings: Bindings = ()) -> Iterator[Row]:
         """Run a query; answer its rows one by one, for those who may stop early."""

@@ -361,6 +361,16 @@ class TestChildEnds:
 class TestParentEnds:
     """The verb ``deliver``, from parent to children."""
 
+    async def test_a_child_that_has_ended_in_the_same_batch_stays_as_it_is(self, scene: Scene) -> None:
+        parent = await scene.running()
+        over, runs = [await scene.claim_task(await scene.child(parent, name)) for name in ("over", "runs")]
+        batch = scene.batch(scene.writes(over, scene.success()), scene.writes(parent, scene.success()))
+        await scene.store.flush(batch, now=scene.now)
+        last = (await scene.task(over)).last_event
+        await scene.deliver_all()
+        assert ((await scene.task(over)).state, (await scene.task(over)).last_event) == ("succeeded", last)
+        assert (await scene.task(runs)).cancelling
+
     @pytest.mark.parametrize("state", ["succeeded", "failed", "cancelled"])
     async def test_cancels_its_children(self, scene: Scene, state: str) -> None:
         parent = await scene.running(ttl_us=9 * HOUR)

@@ -90,6 +90,26 @@ class TestFence:
             (last.task, "c"),
         }
 
+    @pytest.mark.parametrize("stale_first", [True, False])
+    async def test_two_leases_of_one_task_may_be_in_a_batch(self, scene: Scene, stale_first: bool) -> None:
+        """A worker that lost a task and has it again has both on their way."""
+        record = await scene.submit()
+        stale = await scene.claim_task(record)
+        await scene.lose(stale)
+        current, other = await scene.claim_task(record), await scene.running()
+        writes = [
+            scene.writes(stale, *(scene.step() for _ in range(5)), scene.failure()),
+            scene.writes(other, scene.step("c")),
+            scene.writes(current, *(scene.step(key) for key in "abdef"), scene.success()),
+        ]
+        verdicts = await scene.store.flush(
+            scene.batch(*(writes if stale_first else writes[::-1])), now=scene.now
+        )
+        kinds = [verdict.kind for verdict in verdicts]
+        assert (kinds if stale_first else kinds[::-1]) == ["stale", "accepted", "accepted"]
+        assert (await scene.task(record)).state == "succeeded"
+        assert sorted(row["key"] for row in await scene.rows("operations", record)) == list("abdef")
+
     async def test_verdicts_come_in_the_order_of_the_batch(self, scene: Scene) -> None:
         claims = [await scene.running() for _ in range(6)]
         shuffled = [claims[i] for i in (4, 1, 5, 0, 3, 2)]
@@ -267,6 +287,28 @@ class TestRecordOperation:
             ended_at=scene.now,
             settled_by=None,
         )
+
+    async def test_of_many_at_once_each_meets_what_is_on_record_of_it(self, scene: Scene) -> None:
+        one, other = await scene.running(), await scene.running()
+        timer = scene.timer("timer", due_in_us=HOUR)
+        await scene.write(
+            one, scene.step("over", result='"first"'), timer, scene.step("gone", state="planned")
+        )
+        last = (await scene.task(one)).last_event
+        steps = [
+            scene.step(key, result='"second"', events=(scene.event(f"said.{key}"),))
+            for key in ("new", "over", "timer", "gone", "newer")
+        ]
+        batch = scene.batch(
+            scene.writes(other, scene.step("a"), scene.step("b")), scene.writes(one, *steps, scene.success())
+        )
+        verdicts = await scene.store.flush(batch, now=scene.now)
+        assert [(one.kind, one.refusals) for one in verdicts] == [("accepted", ())] * 2
+        results = {row["key"]: row["result"] for row in await scene.rows("operations", one)}
+        assert results == dict.fromkeys(("new", "timer", "gone", "newer"), '"second"') | {"over": '"first"'}
+        said = [kind for kind in await scene.kinds(one, after=last) if kind.startswith("said.")]
+        assert said == [f"said.{step.key}" for step in steps]
+        assert {row["key"] for row in await scene.rows("operations", other)} == {"a", "b"}
 
     @pytest.mark.parametrize("kind", ["step", "model", "tool", "timer", "signal", "child", "value"])
     async def test_takes_any_kind(self, scene: Scene, kind: str) -> None:

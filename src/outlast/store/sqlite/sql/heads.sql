@@ -22,6 +22,21 @@ set state = :state, reason = :reason, epoch = :epoch, round = :round, facts = :f
     lane = :lane, deadline_at = :deadline_at, cancelling = :cancelling, undoing = :undoing
 where tenant = :tenant and id = :task and epoch = :epoch_read;
 
+-- Read heads, and which of those asked for each is.
+-- name: read_heads
+select asked.key, state, reason, epoch, round, facts, last_event, lane, deadline_at, cancelling, undoing, children
+from jsonb_each(:names) as asked
+cross join tasks on tasks.tenant = asked.value ->> 0 and tasks.id = asked.value ->> 1;
+
+-- Write heads back, each fenced by the epoch that was read.
+-- name: write_heads
+update tasks
+set state = new.value ->> 0, reason = new.value ->> 1, epoch = new.value ->> 2, round = new.value ->> 3,
+    facts = new.value ->> 4, last_event = new.value ->> 5, lane = new.value ->> 6, deadline_at = new.value ->> 7,
+    cancelling = new.value ->> 8, undoing = new.value ->> 9
+from jsonb_each(:rows) as new
+where tasks.tenant = new.value ->> 10 and tasks.id = new.value ->> 11 and tasks.epoch = new.value ->> 12;
+
 -- Append events; their numbers were counted on from the head.
 -- name: append_events
 insert into events (tenant, task, number, kind, epoch, data, at)
@@ -86,6 +101,20 @@ where tenant = :tenant and task = :task;
 delete from leases
 where tenant = :tenant and task = :task;
 
+-- Keep attempts that end, from their leases.
+-- name: keep_attempts
+insert into attempts (tenant, task, epoch, round, session, worker, version, config, started_at, ended_at, "end")
+select leases.tenant, leases.task, epoch, round, session,
+    coalesce((select name from sessions where sessions.id = leases.session), session),
+    version, config, started_at, ended.value ->> 0, ended.value ->> 1
+from jsonb_each(:rows) as ended
+cross join leases on leases.tenant = ended.value ->> 2 and leases.task = ended.value ->> 3;
+
+-- Give up leases.
+-- name: drop_leases
+delete from leases
+where (tenant, task) in (select value ->> 0, value ->> 1 from jsonb_each(:rows));
+
 -- Read what an ended task leaves open: effects whose intent is on disk and whose outcome is not.
 -- name: open_effects
 select key
@@ -140,6 +169,12 @@ where tenant = :tenant and task = :task;
 -- name: keep_result
 insert into results (tenant, task, round, state, result, error, effects_open, ended_at)
 values (:tenant, :task, :round, :state, :result, :error, :effects_open, :ended_at);
+
+-- Keep how tasks ended.
+-- name: keep_results
+insert into results (tenant, task, round, state, result, error, effects_open, ended_at)
+select value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7
+from jsonb_each(:rows);
 
 -- Read what the end of a task concerns: whether it is to be announced, whose child it is, how much of it stands in
 -- the reconciliation queue, and whether it has calls under way, timers, a place among what is held back, questions
