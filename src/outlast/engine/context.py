@@ -97,9 +97,9 @@ class TaskContext:
         again.
         """
         declared = getattr(function, steps.MARK, None)
-        options = declared if isinstance(declared, steps.StepOptions) else steps.StepOptions()
+        options = declared if isinstance(declared, steps.StepOptions) else steps.PLAIN
         label = str(name or options.name or getattr(function, "__name__", ""))
-        if not _is_name(label):
+        if label not in _names and not _is_name(label):
             raise InvalidRequest(f"a step needs a plain name, and {label!r} is none: give it name=")
         limit_us = options.timeout_us if timeout is None else microseconds(timeout, what="timeout")
         limit = None if limit_us is None else limit_us / 1_000_000
@@ -322,11 +322,18 @@ class TaskContext:
         return UUID(text)
 
 
+MANY_NAMES = 10_000
+_names: set[str] = set()
+"""Names of steps that were looked at; a program has few, and one that makes them up has no more kept."""
+
+
 def _is_name(label: str) -> bool:
     try:
         ids.check_name(label, "step name")
     except InvalidRequest:
         return False
+    if len(_names) < MANY_NAMES:
+        _names.add(label)
     return True
 
 

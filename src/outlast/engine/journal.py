@@ -143,6 +143,11 @@ class Journal:
         self._add(lease, (entry, future, told, size_of(entry)))
         return future
 
+    @property
+    def full(self) -> bool:
+        """Whether more is queued than a few batches hold."""
+        return not self._room.is_set()
+
     async def room(self) -> None:
         """Wait while more is queued than a few batches hold, so that no run floods memory."""
         while not self._room.is_set():

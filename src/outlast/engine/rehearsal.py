@@ -86,6 +86,8 @@ class Rehearsed:
 class _Nobody:
     """Stands for the journal's writer: has room for everything, and takes nothing."""
 
+    full = False
+
     async def room(self) -> None:
         """Have room."""
 

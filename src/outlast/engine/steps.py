@@ -15,7 +15,6 @@ import asyncio
 import contextvars
 import inspect
 from collections.abc import Callable
-from contextlib import nullcontext
 from types import CodeType
 from typing import Any, Literal, NoReturn, get_type_hints
 
@@ -57,6 +56,8 @@ class StepOptions:
     timeout_us: int | None = None
 
 
+PLAIN = StepOptions()
+"""How one runs that says nothing."""
 _NO_ARGUMENTS: dict[str, str] = {}
 _returns: dict[CodeType, TypeAdapter[Any] | None] = {}
 
@@ -169,6 +170,37 @@ async def _in_process(
         work.cancel()
 
 
+async def _work(
+    run: Run,
+    key: str,
+    name: str,
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    named: dict[str, Any],
+) -> tuple[Any, str]:
+    """Run a step's function; answer its plain result, and the same as text."""
+    if in_process(function):
+        text = await _in_process(run, key, function, args, named)
+        return values.decode(text), text
+    if is_async(function):
+        result = await function(*args, **named)
+    else:
+        context = contextvars.copy_context()
+        result = await run.host.in_thread(lambda: context.run(function, *args, **named))
+        if inspect.isawaitable(result):
+            result = await result
+    plain = values.normalise(result)
+    return plain, values.encode(plain, what=f"the result of step {name}")
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Answer whether a function makes coroutines; what the compiler knows of it costs least to ask."""
+    code = getattr(function, "__code__", None)
+    if isinstance(code, CodeType) and code.co_flags & inspect.CO_COROUTINE:
+        return True
+    return inspect.iscoroutinefunction(function)
+
+
 async def step(
     run: Run,
     key: str,
@@ -196,22 +228,14 @@ async def step(
     run.active += 1
     limit = None if timeout_s is None else run.host.limits.within(timeout_s)
     try:
-        await run.host.journal.room()
+        if run.host.journal.full:
+            await run.host.journal.room()
         with scopes.Inside(scopes.Scope(path=f"{key}/", owner=asyncio.current_task())):
-            with limit or nullcontext():
-                if in_process(function):
-                    text = await _in_process(run, key, function, args, named)
-                    plain = values.decode(text)
-                else:
-                    if inspect.iscoroutinefunction(function):
-                        result = await function(*args, **named)
-                    else:
-                        context = contextvars.copy_context()
-                        result = await run.host.in_thread(lambda: context.run(function, *args, **named))
-                        if inspect.isawaitable(result):
-                            result = await result
-                    plain = values.normalise(result)
-                    text = values.encode(plain, what=f"the result of step {name}")
+            if limit is None:
+                plain, text = await _work(run, key, name, function, args, named)
+            else:
+                with limit:
+                    plain, text = await _work(run, key, name, function, args, named)
     except InvalidRequest as error:
         _fail(run, key, position, name, request, ResultUnstorable.code, str(error), error, retryable=False)
     except (asyncio.CancelledError, KeyboardInterrupt):
