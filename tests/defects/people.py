@@ -215,6 +215,7 @@ def unknown_undo_is_done(patch: Patch) -> None:
 @defect("a task that is tried again stays in its round")
 def retry_opens_no_round(patch: Patch) -> None:
     patch.sql("write_head", "round = :round", "round = round + 0 * :round")
+    patch.sql("write_heads", "round = new.value ->> 3", "round = round + 0 * (new.value ->> 3)")
 
 
 @defect("a fork does not know what was made behind it")

@@ -16,7 +16,6 @@ from outlast.engine.session import Session
 from outlast.engine.worker import Worker
 from outlast.store.entries import CommitIntent, RecordOutcome
 from outlast.store.sqlite import claim, counts, flush, settle, sweep
-from outlast.store.sqlite.heads import Head
 from outlast.testing.simulation import Faults
 from outlast.testing.simulation.node import NodeStore
 
@@ -25,13 +24,7 @@ from outlast.testing.simulation.node import NodeStore
 
 @defect("entries are written whatever their epoch is")
 def epoch_not_compared(patch: Patch) -> None:
-    write = flush._write_task
-
-    def unfenced(tx: Any, writes: Any, at: int) -> Any:
-        head = Head.read(tx, writes.tenant, writes.task, at)
-        return write(tx, dataclasses.replace(writes, epoch=head.epoch if head else writes.epoch), at)
-
-    patch.set(flush, "_write_task", unfenced)
+    patch.set(flush, "_holds", lambda head, writes: head is not None and head.state == "running")
 
 
 @defect("a claim leaves the epoch as it was", quick=True)
@@ -77,7 +70,8 @@ async def _trusting(_: Any) -> None:
 
 @defect("a lease that ended stays")
 def lease_kept(patch: Patch) -> None:
-    patch.sql("drop_lease", "delete from leases\nwhere ", "delete from leases\nwhere 0 and ")
+    for name in ("drop_lease", "drop_leases"):
+        patch.sql(name, "delete from leases\nwhere ", "delete from leases\nwhere 0 and ")
 
 
 @defect(
@@ -129,6 +123,7 @@ def suspension_looks_away(patch: Patch) -> None:
 @defect("the number of facts is not raised for a signal, a decision or a child's end", quick=True)
 def facts_not_raised(patch: Patch) -> None:
     patch.sql("write_head", "facts = :facts", "facts = facts + 0 * :facts")
+    patch.sql("write_heads", "facts = new.value ->> 4", "facts = facts + 0 * (new.value ->> 4)")
 
 
 @defect(

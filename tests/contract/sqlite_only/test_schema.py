@@ -135,4 +135,6 @@ def test_every_statement_of_a_head_or_lease_names_what_it_is_fenced_by() -> None
     """Writes to heads name the epoch or the state that they were read with."""
     for statement in statements.read("outlast.store.sqlite.sql"):
         if re.match(r"update tasks\b", statement.sql):
-            assert re.search(r"\bwhere\b.*\b(epoch = (:epoch|new\.value)|state = ')", statement.sql, re.S), statement.name
+            assert re.search(r"\bwhere\b.*\b(epoch = (:epoch|new\.value)|state = ')", statement.sql, re.S), (
+                statement.name
+            )

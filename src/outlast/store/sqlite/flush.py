@@ -78,11 +78,7 @@ def _write_part(tx: Transaction, part: list[TaskWrites], at: int) -> list[Flushe
     """Write what there is of different tasks; a verdict for each."""
     later = Later(tx)
     heads = Head.read_all(tx, [(writes.tenant, writes.task) for writes in part], at, later)
-    # The fence: everything below is written only under the epoch that is current now.
-    fenced = [
-        head if head is not None and head.epoch == writes.epoch and head.state == "running" else None
-        for head, writes in zip(heads, part, strict=True)
-    ]
+    fenced = [head if _holds(head, writes) else None for head, writes in zip(heads, part, strict=True)]
     begun = _record_first(tx, [(head, writes) for head, writes in zip(fenced, part, strict=True) if head])
     verdicts = []
     for head, passed, writes in zip(heads, fenced, part, strict=True):
@@ -92,6 +88,11 @@ def _write_part(tx: Transaction, part: list[TaskWrites], at: int) -> list[Flushe
             verdicts.append(_write_task(tx, passed, writes, begun.get(passed, 0)))
     later.write()
     return verdicts
+
+
+def _holds(head: Head | None, writes: TaskWrites) -> bool:
+    """The fence: a task's entries are written only under the epoch that is current now."""
+    return head is not None and head.epoch == writes.epoch and head.state == "running"
 
 
 def _record_first(tx: Transaction, part: list[tuple[Head, TaskWrites]]) -> dict[Head, int]:
