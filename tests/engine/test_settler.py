@@ -497,6 +497,42 @@ async def test_a_question_that_stood_behind_others_heeds_a_wait_that_came_meanwh
     assert next(reads) == 2
 
 
+async def test_nobody_is_asked_about_what_a_person_settles_while_the_settler_has_it(
+    house: House, recorder: Recorder
+) -> None:
+    """What is not in the queue any more does not say either that its provider wants to be left alone."""
+
+    async def find(call: ToolCall) -> Any:
+        next(asked)
+        raise NotSent("nobody there")
+
+    asked, before = itertools.count(), 0
+    files = register(house, recorder, find=find, visible_within=0)
+    await recorder.plan(Rule.act_then_reset())
+    claim, over = house.store.claim_open, asyncio.Event()
+    settled = False
+
+    async def claim_open(request: OpenRequest, **more: Any) -> list[OpenItem]:
+        nonlocal before, settled
+        if settled:
+            over.set()
+        items = await claim(request, **more)
+        if items and not settled:
+            settled, before = True, next(asked)
+            name = f"{items[0].operation.task}:{KEY}"
+            await house.app.operations.settle(name, "happened", reason="it is there", by="kim", forced=True)
+        return items
+
+    house.store.claim_open = claim_open  # type: ignore[method-assign]
+    handle = await house.submit(files)
+    house.start()
+    async with asyncio.timeout(PATIENCE_S):
+        await over.wait()
+    assert next(asked) == before + 1
+    await house.ended(handle)
+    assert await house.violations(recorder) == []
+
+
 # -- whoever sent it -----------------------------------------------------------------------------------------
 
 
