@@ -41,6 +41,8 @@ PAIRS: Final = 0.15
 """Share of the small ones that have two tasks, and so two who want the same slot, key or signal."""
 SLOW: Final = 0.1
 """Share of all schedules in which some verbs of the store take seconds."""
+THROTTLED: Final = 0.12
+"""Share of all schedules in which the tool service wants to be left alone at times."""
 SHAPES: Final = tuple(
     shape for shape in AGENTS for _ in range(1 if shape in {"asker", "attentive", "family", "fan"} else 3)
 )
@@ -108,7 +110,7 @@ def narrow(seed: int) -> dict[str, Any]:
         return {
             "workers": 2,
             "tasks": tasks,
-            "faults": _slowed(seed, Faults(aimed=AIMED, **fitting)),
+            "faults": _worse(seed, Faults(aimed=AIMED, **fitting)),
             "agents": (shape,),
         }
     tasks = 2 if random.random() < PAIRS else 1
@@ -120,7 +122,7 @@ def narrow(seed: int) -> dict[str, Any]:
     return {
         "workers": 2,
         "tasks": tasks,
-        "faults": _slowed(seed, Faults(**faults)),
+        "faults": _worse(seed, Faults(**faults)),
         "agents": tuple(sorted({random.choice(SHAPES) for _ in range(tasks)})),
     }
 
@@ -147,13 +149,24 @@ def crowded(seed: int) -> dict[str, Any]:
         "workers": random.choice((2, 2, 3)),
         "tasks": random.choice((1, 2, 2, 3)),
         # Drawn apart, so that a schedule that has none of it stays the schedule that it was.
-        "faults": _slowed(seed, replace(faults, **mixed(Random(f"{seed}/ingredients")))),
+        "faults": _worse(seed, replace(faults, **mixed(Random(f"{seed}/ingredients")))),
         "agents": AGENTS,
     }
 
 
+def _worse(seed: int, faults: Faults) -> Faults:
+    """Add what any schedule may have, each drawn apart."""
+    return _throttled(seed, _slowed(seed, faults))
+
+
+def _throttled(seed: int, faults: Faults) -> Faults:
+    """Have the tool service ask to be left alone, in a share of all schedules."""
+    random = Random(f"{seed}/throttled")
+    return replace(faults, throttled=random.choice((0.2, 0.5))) if random.random() < THROTTLED else faults
+
+
 def _slowed(seed: int, faults: Faults) -> Faults:
-    """Have some verbs of the store take long, in a share of all schedules; drawn apart as well."""
+    """Have some verbs of the store take long, in a share of all schedules."""
     random = Random(f"{seed}/slow")
     return replace(faults, slow=random.choice((0.05, 0.2))) if random.random() < SLOW else faults
 

@@ -207,6 +207,8 @@ class Site(Protocol):
     database_context: Context
     late: int
     """How many verbs, of which nobody waits for an answer, the database has still to come to."""
+    caller: asyncio.Task[Any] | None
+    """Who asked for the verb that the database carries out at this moment, None for whoever has gone."""
 
     def expect(self, seconds: float) -> None:
         """Note that something is under way, and arrives in so many virtual seconds."""
@@ -271,6 +273,7 @@ class NodeStore:
             raise StoreUnavailable(f"{verb}: the connection broke while it was under way")
         if fault == "slow":
             await _dawdle(site)
+        site.caller = asyncio.current_task()
         # The database is another process: nothing of the caller's context goes with the verb.
         try:
             answer = site.database_context.run(carry_out, work(site.database))
@@ -297,6 +300,7 @@ class NodeStore:
     def _carry_late(self, verb: str, work: Callable[[Store], Coroutine[Any, Any, Any]]) -> None:
         """Carry out a verb that nobody waits for any more: the database had it, and only now comes to it."""
         self._site.late -= 1
+        self._site.caller = None
         outcome = ""
         # It is told to nobody; a verb that comes too late may well be refused.
         try:
