@@ -497,6 +497,37 @@ async def test_a_question_that_stood_behind_others_heeds_a_wait_that_came_meanwh
     assert next(reads) == 2
 
 
+async def test_of_two_waits_that_questions_are_told_of_at_once_the_longer_one_holds() -> None:
+    app = Outlast("tests")
+    waits, both = iter((60.0, 5.0)), asyncio.Barrier(2)
+
+    async def find(call: ToolCall) -> None:
+        wait_s = next(waits)
+        await both.wait()
+        if wait_s < 60:
+            await asyncio.sleep(0)
+        raise NotSent("later", retry_after=wait_s)
+
+    async def create(call: ToolCall) -> None:
+        raise AssertionError("nobody sends it")
+
+    app.tool(name="create", effect="queryable", find=find)(create)
+    tool, inquiries = app.registry.tools["create"], Inquiries()
+
+    async def held_s() -> float:
+        raise AssertionError("nobody stands behind others")
+
+    async def ask() -> Finding:
+        query = cast(Any, lambda: None)
+        return await inquiries.ask(tool, query, {}, tenant=DEFAULT_TENANT, held_s=held_s)
+
+    assert sorted([one.wait_s or 0 for one in await asyncio.gather(ask(), ask())]) == [5.0, 60.0]
+    last = await ask()
+    assert not last.asked
+    assert last.wait_s is not None
+    assert last.wait_s > 5
+
+
 async def test_nobody_is_asked_about_what_a_person_settles_while_the_settler_has_it(
     house: House, recorder: Recorder
 ) -> None:
