@@ -486,8 +486,10 @@ class NodeStore:
     async def list_operations(self, query: OperationFilter) -> list[OperationRow]:
         return await self._carry("list_operations", lambda store: store.list_operations(query))
 
-    async def read_evidence(self, tenant: str, task: str, key: str) -> list[EvidenceRow]:
-        return await self._carry("read_evidence", lambda store: store.read_evidence(tenant, task, key))
+    async def read_evidence(self, tenant: str, task: str, key: str, **part: int | None) -> list[EvidenceRow]:
+        return await self._carry(
+            "read_evidence", lambda store: store.read_evidence(tenant, task, key, **part)
+        )
 
     async def read_passage(
         self, tenant: str, task: str, key: str, *, now: int | None = None
