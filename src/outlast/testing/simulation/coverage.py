@@ -50,7 +50,7 @@ FAULTS: Final[frozenset[str]] = frozenset(
     [f"store {kind}" for kind in get_args(StoreFault) if kind != "none"]
     + [f"tool {kind}" for kind in get_args(ToolFault) if kind != "none"]
     + [f"wait {form}" for form in get_args(WaitForm)]
-    + ["hint lost"]
+    + ["hint lost", "intent at the brink"]
     + [f"worker {kind}" for kind in get_args(Kind)]
     + [f"broker {kind}" for kind in BROKER_FAULTS]
     + ["relay crash", "relay freeze", "policy away"]

@@ -344,6 +344,9 @@ class NodeStore:
 
     async def flush(self, batch: Batch, *, now: int | None = None) -> list[Flushed]:
         entries = ",".join(type(entry).__name__ for write in batch.writes for entry in write.entries)
+        if CommitIntent.__name__ in entries and _weighs(batch) and self._site.weather.at_the_brink():
+            self._site.note(f"{self._name} is at the brink")
+            await _dawdle(self._site)
         return await self._carry(f"flush {entries}", lambda store: self._flush(store, batch, now))
 
     async def _flush(self, store: Store, batch: Batch, now: int | None) -> list[Flushed]:
@@ -579,6 +582,12 @@ class NodeStore:
 
     async def dump(self) -> dict[str, list[dict[str, Any]]]:
         return await self._carry("dump", lambda store: store.dump())
+
+
+def _weighs(batch: Batch) -> bool:
+    """Whether the gate of an intent in a batch looks at more than its worker may have heard of."""
+    intents = (entry for write in batch.writes for entry in write.entries if isinstance(entry, CommitIntent))
+    return any(entry.heard is not None or entry.consent is not None for entry in intents)
 
 
 async def _dawdle(site: Site) -> None:

@@ -44,7 +44,8 @@ class Faults:
     that changes, and are moved to another version. rules: how many tasks live under policy that fails and
     rules that change. switches: how many people throw switches. budgets: how many tasks may only spend so
     much. throttled: share of calls to the tool service that it refuses, since it wants to be left alone for a
-    while.
+    while. brink: share of undos, and of calls that somebody has allowed, whose intents are under way
+    to the gate for seconds, while everything else goes on.
     """
 
     crashes: int = 0
@@ -68,6 +69,7 @@ class Faults:
     switches: int = 0
     budgets: int = 0
     throttled: float = 0.0
+    brink: float = 0.0
 
     @property
     def strikes(self) -> int:
@@ -132,11 +134,11 @@ class Faults:
 class Weather:
     """Throws the dice for latencies and passing faults. ``calm`` ends the faults, not the latencies."""
 
-    def __init__(self, faults: Faults, random: Random, waits: Random) -> None:
+    def __init__(self, faults: Faults, random: Random, waits: Random, brink: Random) -> None:
         self._faults = faults
         self._draw = random.random
         # Of their own, so that a schedule that has none of them stays the schedule that it was.
-        self._waits = waits
+        self._waits, self._brink = waits, brink
         self.stormy = True
         self.played: set[str] = set()
         """The faults that were played so far, by kind."""
@@ -171,6 +173,14 @@ class Weather:
         if fault != "none":
             self.played.add(f"store {fault}")
         return fault
+
+    def at_the_brink(self) -> bool:
+        """Whether the next intent takes seconds until it is at its gate."""
+        share = self._faults.brink
+        takes_long = bool(share) and self.stormy and self._brink.random() < share
+        if takes_long:
+            self.played.add("intent at the brink")
+        return takes_long
 
     def tool_fault(self) -> ToolFault:
         """What becomes of the next call to the tool service."""

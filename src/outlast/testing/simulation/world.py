@@ -57,7 +57,8 @@ class World:
     def __init__(self, seed: int, *, faults: Faults | None = None, order: Order = "fifo") -> None:
         self.seed = seed
         self.loop = SimulationLoop(self.random("order"), order=order)  # type: ignore[abstract]
-        self.weather = Weather(faults or Faults.calm(), self.random("weather"), self.random("waits"))
+        dice = (self.random(purpose) for purpose in ("weather", "waits", "brink"))
+        self.weather = Weather(faults or Faults.calm(), *dice)
         self.lines: list[str] = []
         self.violations: list[str] = []
         self.late = 0
