@@ -24,14 +24,25 @@ from outlast.errors import (
 )
 from outlast.store.reconciling import EVERY_TENANT, OpenState, Pause, SettledCounts
 from outlast.store.records import OperationRow, Settlement, TaskRef
-from outlast.store.rows import EVENTS_ROOM, EventCursor, OperationFilter, may_be_more
+from outlast.store.rows import EVENTS_ROOM, EVIDENCE_ROOM, EventCursor, OperationFilter, may_be_more
 from outlast.submitting import DEFAULT_TENANT
 from outlast.tools.call import ToolCall
 from outlast.tools.http import make_client
-from outlast.views import AuditView, EventView, EvidenceView, OperationView, PauseView, QueueView, instant
+from outlast.views import (
+    AuditView,
+    EventView,
+    EvidencePage,
+    EvidenceView,
+    OperationView,
+    PauseView,
+    QueueView,
+    instant,
+)
 
 PAGE = 500
 """Events that are read at a time."""
+EVIDENCE_PAGE = 200
+"""Pieces of evidence that are shown at a time."""
 ENOUGH = 10
 HIGH = 0.5
 """A share of unknowns that did not happen says something of a tool from so many ends on, and above this."""
@@ -74,17 +85,24 @@ class Operations:
         return [OperationView.of(row) for row in await self._app.store.list_operations(query)]
 
     async def show(
-        self, operation: str, *, tenant: str = DEFAULT_TENANT
-    ) -> tuple[OperationView, Sequence[EvidenceView]]:
-        """Read one operation by its id with its evidence. Raises OperationNotFound."""
+        self, operation: str, *, tenant: str = DEFAULT_TENANT, evidence_before: int | None = None
+    ) -> tuple[OperationView, EvidencePage]:
+        """Read one operation by its id with its evidence: the newest 200 pieces, or fewer that are some
+        megabytes together.
+
+        evidence_before: the ``earlier`` of what was read last, for what came before that. Raises
+        OperationNotFound.
+        """
         task, key = ids.split_operation_id(operation)
         rows = await self._app.store.list_operations(
             OperationFilter(tenant=tenant, task=task, key=key, limit=1)
         )
         if not rows:
             raise OperationNotFound(f"no operation {operation} in tenant {tenant}")
-        evidence = await self._app.store.read_evidence(tenant, task, key)
-        return OperationView.of(rows[0]), [EvidenceView.of(row) for row in evidence]
+        evidence = await self._app.store.read_evidence(
+            tenant, task, key, before=evidence_before, limit=EVIDENCE_PAGE, room=EVIDENCE_ROOM
+        )
+        return OperationView.of(rows[0]), EvidencePage(EvidenceView.of(row) for row in evidence)
 
     async def places(
         self, operations: Sequence[str], *, tenant: str = DEFAULT_TENANT

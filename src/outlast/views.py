@@ -221,6 +221,17 @@ class EvidenceView:
         )
 
 
+class EvidencePage(tuple[EvidenceView, ...]):
+    """Evidence of an operation, oldest first; if it is not all of it, the newest."""
+
+    __slots__ = ()
+
+    @property
+    def earlier(self) -> int | None:
+        """What to read before to have what came earlier; None where there is nothing more."""
+        return self[0].number if self and self[0].number > 1 else None
+
+
 @record
 class QueueView:
     """An operation's place in the reconciliation queue.

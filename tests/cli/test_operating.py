@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from typing import Any
 
 import pytest
 from tests.cli.shell import Running, Terminal
+
+from outlast import Outlast
+from outlast.ledger import EVIDENCE_PAGE
+from outlast.store.records import Evidence
 
 NOBODYS = "task_01jz8f5s9ve5ptq3mwr7n1k2bd"
 
@@ -117,6 +122,42 @@ def test_what_is_open_shows_its_place_its_plan_and_its_timeline(terminal: Termin
     assert (decision["who"], decision["what"], decision["subject"], decision["reason"]) == (
         "person:ada", "settle:happened", name, "seen",
     )  # fmt: skip
+
+
+async def _note(url: str, operation: str, count: int) -> None:
+    task, key = operation.split(":")
+    app = Outlast("notes", database_url=url)
+    try:
+        await app.open()
+        await app.store.note(
+            [
+                Evidence(tenant="default", task=task, key=key, attempt=1, source="late", data=f'"note-{n}."')
+                for n in range(count)
+            ]
+        )
+    finally:
+        await app.close()
+
+
+def test_much_evidence_is_shown_in_parts(terminal: Terminal, worker: Running, database_url: str) -> None:
+    task = submit(terminal, "correspond", to="the bank")["id"]
+    with terminal.start("tasks", "watch", task) as watching:
+        watching.until("task.waiting")
+    name = f"{task}:send_letter#1"
+    asyncio.run(_note(database_url, name, EVIDENCE_PAGE + 1))
+    text = terminal.run("operations", "show", name).out
+    assert "note-1." in text
+    assert "note-0." not in text
+    shown = terminal.run("operations", "show", name, "--json").json
+    earlier = shown["evidence_earlier"]
+    assert (len(shown["evidence"]), shown["evidence"][0]["number"]) == (EVIDENCE_PAGE, earlier)
+    assert f"earlier evidence: --evidence-before {earlier}" in text
+    rest = terminal.run("operations", "show", name, "--evidence-before", str(earlier), "--json").json
+    assert (rest["evidence"][-1]["data"], rest["evidence_earlier"]) == ("note-0.", None)
+    text = terminal.run("operations", "show", name, "--evidence-before", str(earlier)).out
+    assert "note-0." in text
+    assert "earlier evidence" not in text
+    assert terminal.run("operations", "show", name, "--evidence-before", "0").code == 2
 
 
 def test_what_is_to_be_sent_again_waits_for_nobody(terminal: Terminal) -> None:

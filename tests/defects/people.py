@@ -70,6 +70,11 @@ def fingerprint_not_compared(patch: Patch) -> None:
     patch.set(approving, "_decide_one", blind)
 
 
+@defect("the gate does not look whether a decision still stands", agents=("asker",), faults=Faults(brink=0.9))
+def gate_ignores_decision(patch: Patch) -> None:
+    patch.set(approving, "covers", lambda *_: True)
+
+
 @defect("an edit keeps the fingerprint of what was asked", agents=("asker",))
 def edit_keeps_fingerprint(patch: Patch) -> None:
     patch.sql(
@@ -210,6 +215,20 @@ def unknown_undo_is_done(patch: Patch) -> None:
         return True
 
     patch.set(undoing.Undoing, "_undo", surely)
+
+
+@defect(
+    "the gate admits an undo although there is news that its worker has not heard",
+    agents=("undone",),
+    faults=Faults(brink=0.9),
+)
+def gate_ignores_news(patch: Patch) -> None:
+    against = gate._against
+
+    def deaf(tx: Any, head: Any, entry: Any) -> Any:
+        return against(tx, head, dataclasses.replace(entry, heard=None))
+
+    patch.set(gate, "_against", deaf)
 
 
 @defect("a task that is tried again stays in its round")

@@ -135,6 +135,7 @@ _SAID = (
     ("under epoch", "the store's other eyes: only the current epoch writes"),
     ("as it was in turn", "the store's other eyes: what is settled is what was seen"),
     ("and was told of", "people: one task for each key"),
+    ("left alone no more", "the tool service: it is left alone as long as it asks for"),
     ("over its budget", "the store's other eyes: no intent over a budget"),
     ("could not go on", "people: they are told what they can live with"),
     ("did not come to rest", "the clock: every task ends"),

@@ -9,15 +9,16 @@ from tests.defects.declaring import Patch, defect, nothing
 
 from outlast import clock
 from outlast.core import settle as settle_rules
-from outlast.engine import effects, outcomes, settling
+from outlast.engine import effects, finding, outcomes, settling
 from outlast.engine.journal import Journal
 from outlast.engine.run import Run
 from outlast.engine.session import Session
 from outlast.engine.worker import Worker
 from outlast.store.entries import CommitIntent, RecordOutcome
-from outlast.store.sqlite import claim, counts, flush, settle, sweep
+from outlast.store.sqlite import claim, counts, flush, gate, settle, sweep
 from outlast.testing.simulation import Faults
 from outlast.testing.simulation.node import NodeStore
+from outlast.tools import classify
 
 # ── fences and leases ────────────────────────────────────────────────────────────────────────────
 
@@ -320,3 +321,43 @@ def another_key_for_a_resend(patch: Patch) -> None:
         return await body(run, operation, *more)
 
     patch.set(effects, "_body", careless)
+
+
+# ── waits that a service asks for ────────────────────────────────────────────────────────────────
+
+THROTTLED = Faults(throttled=0.2)
+
+
+@defect("the wait that a call was told of is kept by its worker alone", faults=THROTTLED, quick=True)
+def wait_not_shared(patch: Patch) -> None:
+    patch.set(effects, "_shared_wait", nothing)
+
+
+@defect("no intent looks at what its provider has asked for", faults=THROTTLED, quick=True)
+def wait_not_looked_at(patch: Patch) -> None:
+    patch.set(gate, "any_waits", lambda *_: False)
+
+
+@defect("a wait is cut short", faults=THROTTLED, quick=True)
+def wait_cut_short(patch: Patch) -> None:
+    patch.sql("keep_wait", ":until_at)", ":until_at - 500000)")
+
+
+@defect("a wait that is on record keeps nobody from asking", faults=THROTTLED)
+def wait_keeps_nobody_from_asking(patch: Patch) -> None:
+    patch.sql("read_open", "and until_at > :now", "and until_at < 0 * :now")
+
+
+@defect("the wait that a question was told of is kept by nobody", faults=THROTTLED)
+def wait_of_a_question_forgotten(patch: Patch) -> None:
+    patch.set(finding, "shared_wait", nothing)
+
+
+@defect(
+    "a wait until a date is counted by the worker's wall clock",
+    faults=Faults(throttled=0.2, clock_steps=1),
+    seen="left alone no more",
+)
+def wait_by_wall_clock(patch: Patch) -> None:
+    asked = classify._asked_wait
+    patch.set(classify, "_asked_wait", lambda headers, now: asked({**headers, "date": ""}, now))

@@ -497,6 +497,73 @@ async def test_a_question_that_stood_behind_others_heeds_a_wait_that_came_meanwh
     assert next(reads) == 2
 
 
+async def test_of_two_waits_that_questions_are_told_of_at_once_the_longer_one_holds() -> None:
+    app = Outlast("tests")
+    waits, both = iter((60.0, 5.0)), asyncio.Barrier(2)
+
+    async def find(call: ToolCall) -> None:
+        wait_s = next(waits)
+        await both.wait()
+        if wait_s < 60:
+            await asyncio.sleep(0)
+        raise NotSent("later", retry_after=wait_s)
+
+    async def create(call: ToolCall) -> None:
+        raise AssertionError("nobody sends it")
+
+    app.tool(name="create", effect="queryable", find=find)(create)
+    tool, inquiries = app.registry.tools["create"], Inquiries()
+
+    async def held_s() -> float:
+        raise AssertionError("nobody stands behind others")
+
+    async def ask() -> Finding:
+        query = cast(Any, lambda: None)
+        return await inquiries.ask(tool, query, {}, tenant=DEFAULT_TENANT, held_s=held_s)
+
+    assert sorted([one.wait_s or 0 for one in await asyncio.gather(ask(), ask())]) == [5.0, 60.0]
+    last = await ask()
+    assert not last.asked
+    assert last.wait_s is not None
+    assert last.wait_s > 5
+
+
+async def test_nobody_is_asked_about_what_a_person_settles_while_the_settler_has_it(
+    house: House, recorder: Recorder
+) -> None:
+    """What is not in the queue any more does not say either that its provider wants to be left alone."""
+
+    async def find(call: ToolCall) -> Any:
+        next(asked)
+        raise NotSent("nobody there")
+
+    asked, before = itertools.count(), 0
+    files = register(house, recorder, find=find, visible_within=0)
+    await recorder.plan(Rule.act_then_reset())
+    claim, over = house.store.claim_open, asyncio.Event()
+    settled = False
+
+    async def claim_open(request: OpenRequest, **more: Any) -> list[OpenItem]:
+        nonlocal before, settled
+        if settled:
+            over.set()
+        items = await claim(request, **more)
+        if items and not settled:
+            settled, before = True, next(asked)
+            name = f"{items[0].operation.task}:{KEY}"
+            await house.app.operations.settle(name, "happened", reason="it is there", by="kim", forced=True)
+        return items
+
+    house.store.claim_open = claim_open  # type: ignore[method-assign]
+    handle = await house.submit(files)
+    house.start()
+    async with asyncio.timeout(PATIENCE_S):
+        await over.wait()
+    assert next(asked) == before + 1
+    await house.ended(handle)
+    assert await house.violations(recorder) == []
+
+
 # -- whoever sent it -----------------------------------------------------------------------------------------
 
 

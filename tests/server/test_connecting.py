@@ -17,7 +17,7 @@ from pydantic import SecretStr
 from tests.server.desk import PATIENCE_S, Desk
 from tests.server.wires import Wire
 
-from outlast import Ask, Client, Outlast, TaskContext, ToolCall
+from outlast import Ask, Client, Outlast, TaskContext, ToolCall, ledger
 from outlast.connecting import desks
 from outlast.connecting.refusals import refusal
 from outlast.errors import (
@@ -49,6 +49,7 @@ from outlast.errors import (
     Unavailable,
     ValueTooLarge,
 )
+from outlast.store.records import Evidence
 from outlast.submitting import Request
 
 NOBODYS = "task_01jz8f5s9ve5ptq3mwr7n1k2bd"
@@ -274,6 +275,16 @@ async def test_the_ledger_and_the_queue(desk: Desk, far: Client, monkeypatch: py
             assert await far.operations.list(task=many, after=after, limit=limit) == expected
             assert len(expected) == min(limit, {None: 5, "one#2": 3}.get(after, 2))
     assert await far.operations.show(name) == await near.show(name)
+    note = Evidence(
+        tenant="default", task=task, key=name.partition(":")[2], attempt=1, source="late", data="1"
+    )
+    await desk.app.store.note([note, note])
+    monkeypatch.setattr(ledger, "EVIDENCE_PAGE", 1)
+    (_, newest) = await far.operations.show(name)
+    assert (len(newest), newest.earlier) == (1, newest[0].number)
+    earlier = await far.operations.show(name, evidence_before=newest.earlier)
+    assert earlier == await near.show(name, evidence_before=newest.earlier)
+    assert [one.number for one in earlier[1]] == [newest[0].number - 1]
     assert await far.operations.places([name]) == await near.places([name])
     assert await far.operations.timeline(name) == await near.timeline(name)
     assert (await far.operations.plan(name)).action == "person"

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from tests.server.desk import PATIENCE_S, Desk, settings
 
-from outlast import TaskContext, ToolCall, Uncertain
+from outlast import TaskContext, ToolCall, Uncertain, ledger
 from outlast.server import create_app
+from outlast.store.records import Evidence
 
 HAPPENED = {"verdict": "happened", "reason": "the bank has it", "result": {"letter": 9}, "by": "ada"}
 
@@ -47,6 +48,53 @@ async def test_a_list_leaves_the_values_to_those_who_look_at_one(desk: Desk) -> 
     assert view.arguments is None
     ((row, _),) = [await desk.app.operations.show(view.id)]
     assert row.arguments == {"to": "x" * 500_000}
+
+
+async def test_much_evidence_is_shown_in_parts_the_newest_first(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However much there is, one answer has so many pieces, and so many bytes."""
+    operation = await desk.unknown()
+    task, key = operation.split(":")
+    notes = [
+        Evidence(tenant="default", task=task, key=key, attempt=1, source="late", data=f'"{text}"')
+        for text in ("a", "b", "c" * 4000, "d", "e")
+    ]
+    before = (await desk.app.operations.show(operation))[1]
+    assert before.earlier is None
+    await desk.app.store.note(notes)
+    (_, whole) = await desk.app.operations.show(operation)
+    assert [one.data[:1] for one in whole[len(before) :]] == list("abcde")
+    assert whole.earlier is None
+
+    path = f"/v1/operations/{operation.replace('#', '%23')}"
+
+    async def parts() -> list[list[int]]:
+        found: list[list[int]] = []
+        earlier = None
+        while True:
+            query = {} if earlier is None else {"evidence_before": earlier}
+            shown = (await desk.client.get(path, params=query)).json()
+            (_, near) = await desk.app.operations.show(operation, evidence_before=earlier)
+            found.append([one["number"] for one in shown["evidence"]])
+            assert ([one.number for one in near], near.earlier) == (found[-1], shown["evidence_earlier"])
+            earlier = near.earlier
+            if earlier is None:
+                return found
+
+    first = len(before) + 1
+    everything = list(range(1, first + 5))
+    assert await parts() == [everything]
+    monkeypatch.setattr(ledger, "EVIDENCE_PAGE", 2)
+    told = await parts()
+    assert told[0] == everything[-2:]
+    assert sorted(number for part in told for number in part) == everything
+    monkeypatch.setattr(ledger, "EVIDENCE_PAGE", 100)
+    monkeypatch.setattr(ledger, "EVIDENCE_ROOM", 3000)
+    assert await parts() == [everything[first + 1 :], everything[: first + 1]]
+    for wrong in (0, -1, 2**31, "x"):
+        answer = await desk.client.get(path, params={"evidence_before": wrong})
+        assert answer.status_code == 422
 
 
 async def test_an_operation_is_shown_with_its_evidence(desk: Desk) -> None:

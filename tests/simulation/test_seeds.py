@@ -6,9 +6,17 @@ fault has a test of its own besides, at the place where it was.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from outlast.testing.simulation import Faults, crowded, narrow, run_schedule
+
+
+def _as_it_was(given: dict[str, Any]) -> dict[str, Any]:
+    """Take out what the mixture draws since these were found, so that each goes on to be what it was."""
+    return {**given, "faults": replace(given["faults"], throttled=0.0)}
 
 
 @pytest.mark.parametrize(
@@ -45,7 +53,7 @@ from outlast.testing.simulation import Faults, crowded, narrow, run_schedule
     ],
 )
 def test_what_was_found_once_is_not_found_again(seed: int) -> None:
-    report = run_schedule(seed, **crowded(seed))
+    report = run_schedule(seed, **_as_it_was(crowded(seed)))
     assert not report.violations, report
 
 
@@ -61,7 +69,7 @@ def test_what_was_found_once_is_not_found_again(seed: int) -> None:
     ],
 )
 def test_what_was_found_once_in_a_small_schedule_is_not_found_again(seed: int) -> None:
-    report = run_schedule(seed, **narrow(seed))
+    report = run_schedule(seed, **_as_it_was(narrow(seed)))
     assert not report.violations, report
 
 

@@ -79,12 +79,28 @@ class TestStatuses:
         assert said.retry_after_s == wait
         assert said.kind == ("throttled" if wait is not None or status == 429 else "not_sent")
 
+    @pytest.mark.parametrize(
+        ("date", "wait"),
+        [
+            ("Thu, 09 Oct 2025 09:54:13 GMT", 7.0),
+            ("Thu, 09 Oct 2025 07:54:13 GMT", 7207.0),
+            ("Thu, 09 Oct 2025 09:54:30 GMT", 0.0),
+            # What is no date is not looked at.
+            ("soon", 3660.0),
+            ("", 3660.0),
+        ],
+    )
+    def test_a_wait_until_a_date_is_counted_by_the_clock_over_there(self, date: str, wait: float) -> None:
+        said = classify_response(429, {"retry-after": "Thu, 09 Oct 2025 09:54:20 GMT", "date": date}, NOW)
+        assert isinstance(said, Failed)
+        assert said.retry_after_s == wait
+
     @pytest.mark.parametrize("status", [400, 409, 422, 500, 502])
     def test_a_wait_changes_nothing_else(self, status: int) -> None:
         said = classify_response(status, {"retry-after": "7"}, NOW)
         assert said == classify_response(status, {}, NOW)
 
-    @given(st.integers(), st.dictionaries(st.just("retry-after"), st.text()))
+    @given(st.integers(), st.dictionaries(st.sampled_from(("retry-after", "date")), st.text()))
     def test_no_answer_is_an_exception(self, status: int, headers: dict[str, str]) -> None:
         classify_response(status, headers, NOW)
 

@@ -76,6 +76,9 @@ async def list_operations(
 @command
 async def show_operation(
     operation: OperationId,
+    evidence_before: Annotated[
+        int | None, typer.Option(min=1, max=2**31 - 1, help="Only evidence with a lower number than this.")
+    ] = None,
     tenant: options.Tenant = "default",
     database_url: options.DatabaseUrl = None,
     as_json: options.AsJson = False,
@@ -86,11 +89,14 @@ async def show_operation(
     """
     ids.check_name(tenant, "tenant")
     async with database(database_url) as outlast:
-        view, evidence = await outlast.operations.show(operation_id(operation), tenant=tenant)
+        view, evidence = await outlast.operations.show(
+            operation_id(operation), tenant=tenant, evidence_before=evidence_before
+        )
         (place,) = await outlast.operations.places([operation], tenant=tenant)
         timeline = await outlast.operations.timeline(operation, tenant=tenant)
     if as_json:
-        say_json({"operation": view, "queue": place, "evidence": evidence, "timeline": timeline})
+        shown = {"evidence": evidence, "evidence_earlier": evidence.earlier, "timeline": timeline}
+        say_json({"operation": view, "queue": place, **shown})
         return
     _say_operation(view, place)
     if timeline:
@@ -105,6 +111,8 @@ async def show_operation(
             ["at", "attempt", "source", "evidence"],
             [[plain(each.at), each.attempt, each.source, each.data] for each in evidence],
         )
+    if evidence.earlier:
+        say(f"earlier evidence: --evidence-before {evidence.earlier}")
 
 
 @app.command("settle")

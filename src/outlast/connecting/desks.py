@@ -23,6 +23,7 @@ from outlast.views import (
     ApprovalView,
     AuditView,
     EventView,
+    EvidencePage,
     EvidenceView,
     OperationView,
     PauseView,
@@ -70,10 +71,17 @@ class Operations:
             if after is None or len(found) >= limit:
                 return found
 
-    async def show(self, operation: str) -> tuple[OperationView, Sequence[EvidenceView]]:
-        """Read one operation by its id with its evidence. Raises OperationNotFound."""
-        body = await self._wire.get(_operation(operation))
-        return view(OperationView, body), [view(EvidenceView, one) for one in body["evidence"]]
+    async def show(
+        self, operation: str, *, evidence_before: int | None = None
+    ) -> tuple[OperationView, EvidencePage]:
+        """Read one operation by its id with its evidence: the newest 200 pieces, or fewer that are some
+        megabytes together.
+
+        evidence_before: the ``earlier`` of what was read last, for what came before that. Raises
+        OperationNotFound.
+        """
+        body = await self._wire.get(_operation(operation), evidence_before=evidence_before)
+        return view(OperationView, body), EvidencePage(view(EvidenceView, one) for one in body["evidence"])
 
     async def places(self, operations: Sequence[str]) -> Sequence[QueueView | None]:
         """Read the places of operations in the reconciliation queue, in their order; None for one that is

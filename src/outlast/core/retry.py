@@ -29,6 +29,7 @@ __all__ = [
     "StopReason",
     "delay_before",
     "next_delay",
+    "parse_date",
     "parse_retry_after",
     "sensible_wait",
 ]
@@ -151,10 +152,19 @@ def parse_retry_after(header: str | None, now_unix_s: float) -> float | None:
     if _SECONDS.fullmatch(text):
         seconds = float(text)
         return seconds if math.isfinite(seconds) else None
+    moment = parse_date(text, now_unix_s)
+    return None if moment is None else max(0.0, moment - now_unix_s)
+
+
+def parse_date(header: str | None, now_unix_s: float) -> float | None:
+    """Read a date of HTTP (RFC 9110 section 5.6.7) as seconds since 1970, ``None`` where it is none.
+
+    ``now_unix_s`` says which century a year of two digits is of. Never raises for any header.
+    """
+    text = "" if header is None else header.strip(" \t")
     for pattern in _DATES:
         if match := pattern.fullmatch(text):
-            moment = _unix_s(match, now_unix_s)
-            return None if moment is None else max(0.0, moment - now_unix_s)
+            return _unix_s(match, now_unix_s)
     return None
 
 

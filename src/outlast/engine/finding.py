@@ -90,7 +90,9 @@ class Inquiries:
                 return Finding(answer="no_evidence", wait_s=wait_s, asked=False)
             found = await _ask(tool, query(), arguments)
             if found.wait_s is not None:
-                self._not_before[tenant, tool.provider] = clock.monotonic() + found.wait_s
+                name, until = (tenant, tool.provider), clock.monotonic() + found.wait_s
+                # Another question that was under way may have been told to wait longer.
+                self._not_before[name] = max(until, self._not_before.get(name, until))
             return found
 
     def _left(self, tenant: str, provider: str) -> float:

@@ -432,8 +432,22 @@ class Store(Protocol):
         """
         ...
 
-    async def read_evidence(self, tenant: str, task: str, key: str) -> list[EvidenceRow]:
-        """Read an operation's evidence, oldest first."""
+    async def read_evidence(
+        self,
+        tenant: str,
+        task: str,
+        key: str,
+        *,
+        before: int | None = None,
+        limit: int | None = None,
+        room: int | None = None,
+    ) -> list[EvidenceRow]:
+        """Read an operation's evidence, oldest first.
+
+        before: only what has a lower number. limit: the newest so many of that. room: of those, beginning
+        with the newest, no more once there are so many bytes; one at least. Numbers begin with 1 and have no
+        gaps, so that the first one says whether there is more.
+        """
         ...
 
     async def read_passage(

@@ -123,6 +123,10 @@ class EventRow:
     at: int
 
 
+EVIDENCE_ROOM: Final = 4 << 20
+"""Bytes of evidence with which it is enough for once, where whoever reads may read on."""
+
+
 def may_be_more(rows: Sequence[EventRow], limit: int) -> bool:
     """Whether a read of at most ``limit`` events within EVENTS_ROOM may have left some that are kept."""
     # A character is four bytes at most.

@@ -29,7 +29,7 @@ from outlast import clock
 from outlast.core.masking import mask_passwords
 from outlast.core.outcome import Failed, FailureKind, Outcome, Unknown
 from outlast.core.record import record
-from outlast.core.retry import parse_retry_after, sensible_wait
+from outlast.core.retry import parse_date, parse_retry_after, sensible_wait
 from outlast.errors import (
     DeadlineExceeded,
     Forbidden,
@@ -137,8 +137,9 @@ def classify_response(
 ) -> Failed | Unknown | None:
     """Say what an answer means by its status; None when it says that the call was done.
 
-    headers: looked up as they come, so use a mapping that ignores case. now_unix_s: seconds since 1970, for
-    dates in ``Retry-After``. request: method, host and path, for the text. Pure. RFC 9110 section 15.
+    headers: looked up as they come, so use a mapping that ignores case. now_unix_s: seconds since 1970, for a
+    date in ``Retry-After`` of an answer that has no ``Date`` of its own. request: method, host and path, for
+    the text. Pure. RFC 9110 section 15.
     """
     line = next((line for line in _STATUSES if line.first <= status <= line.last), _NO_STATUS)
     if line.outcome == "succeeded":
@@ -159,10 +160,17 @@ def failed_answer(
     retryable: bool,
 ) -> Failed:
     """Make the failure that an answer stands for, with the wait that it asks for."""
-    wait = sensible_wait(parse_retry_after(headers.get("retry-after"), now_unix_s)) if retryable else None
+    wait = sensible_wait(_asked_wait(headers, now_unix_s)) if retryable else None
     if kind == "not_sent" and wait is not None:
         kind = "throttled"
     return Failed(kind=kind, reason=text, retryable=retryable, retry_after_s=wait, status=status)
+
+
+def _asked_wait(headers: Mapping[str, str], now_unix_s: float) -> float | None:
+    """Read how long the other side asked to be left alone, by its own clock where it tells it: ours may be
+    wrong by more than the whole wait."""
+    there = parse_date(headers.get("date"), now_unix_s)
+    return parse_retry_after(headers.get("retry-after"), now_unix_s if there is None else there)
 
 
 def classify_exception(

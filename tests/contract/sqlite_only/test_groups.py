@@ -131,6 +131,51 @@ async def test_what_comes_meanwhile_goes_before_what_was_left_but_for_the_oldest
 
 
 @pytest.mark.usefixtures("impatient")
+async def test_of_views_too_what_comes_meanwhile_goes_before_what_was_left(store: SqliteStore) -> None:
+    """And what has been looked at is answered before all is."""
+    executor = store._executor
+    assert executor is not None
+    entered, leave = threading.Event(), threading.Event()
+    began, posted, done, answered = threading.Event(), threading.Event(), [], []
+
+    def stay(tx: Any) -> None:
+        entered.set()
+        leave.wait(30)
+
+    def view(name: str) -> Any:
+        async def read() -> None:
+            def look(tx: Any) -> None:
+                if name == "first":
+                    began.set()
+                    posted.wait(30)
+                if name == "third":
+                    # Those of the group before have their answers.
+                    told.wait(30)
+                done.append(name)
+
+            await executor.read(look)
+            answered.append(name)
+            if len(answered) == 2:
+                told.set()
+
+        return asyncio.ensure_future(read())
+
+    told = threading.Event()
+    staying = asyncio.ensure_future(executor.read(stay))
+    await asyncio.to_thread(entered.wait, 30)
+    large = [view(name) for name in ("first", "second", "third", "fourth")]
+    await asyncio.sleep(0)
+    leave.set()
+    await asyncio.to_thread(began.wait, 30)
+    small = [view(name) for name in ("new", "newer")]
+    await asyncio.sleep(0)
+    posted.set()
+    await asyncio.gather(staying, *large, *small)
+    assert done == ["first", "second", "third", "new", "fourth", "newer"]
+    assert answered[:2] == ["first", "second"]
+
+
+@pytest.mark.usefixtures("impatient")
 async def test_what_was_not_begun_does_not_fail_with_those_before(store: SqliteStore) -> None:
     async with gathered(store):
         first, second, after = (

@@ -63,6 +63,10 @@ def may_send(operation: OperationRow, *, task_ended: bool) -> bool:
     return not task_ended and Series.of(operation).again_at is not None
 
 
+class _Settled(Exception):
+    """Somebody else has settled it since it was taken: nobody has to be asked any more."""
+
+
 class Settler:
     """Settle what is due, again and again."""
 
@@ -94,6 +98,12 @@ class Settler:
         return len(items) >= BATCH
 
     async def _one(self, item: OpenItem) -> None:
+        try:
+            await self._consider(item)
+        except _Settled:
+            return
+
+    async def _consider(self, item: OpenItem) -> None:
         operation = item.operation
         tool = self._host.registry.tools[operation.name]
         store = self._host.store
@@ -116,8 +126,7 @@ class Settler:
             return
 
         async def held_s() -> float:
-            place = await self._place(item, tool)
-            until = None if place is None else place.held_until
+            until = (await self._place(item, tool)).held_until
             return 0.0 if until is None else (until - self._now()) / 1_000_000
 
         asked_at = self._now()
@@ -129,11 +138,14 @@ class Settler:
         decided = finding.decide(known.facts, found, asked_at=asked_at, now=self._now())
         await self._carry_out(item, decided, known, found)
 
-    async def _place(self, item: OpenItem, tool: ToolSpec) -> OpenState | None:
+    async def _place(self, item: OpenItem, tool: ToolSpec) -> OpenState:
         operation = item.operation
-        return await self._host.store.read_open(
+        place = await self._host.store.read_open(
             operation.tenant, operation.task, operation.key, provider=tool.provider
         )
+        if place is None:
+            raise _Settled
+        return place
 
     async def _carry_out(
         self, item: OpenItem, decided: Plan, known: facts.Known, found: finding.Finding | None

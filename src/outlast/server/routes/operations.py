@@ -73,16 +73,27 @@ async def plan_operation(request: Request, asked: Around, operation: OperationId
     response_model=OperationInFull,
     responses=refusals("operation_not_found"),
 )
-async def read_operation(asked: Around, operation: OperationId) -> Response:
-    """Read an operation with its place in the queue, its evidence and its events."""
+async def read_operation(
+    asked: Around,
+    operation: OperationId,
+    evidence_before: Annotated[
+        int | None, Query(ge=1, le=2**31 - 1, description="Evidence with a lower number than this.")
+    ] = None,
+) -> Response:
+    """Read an operation with its place in the queue, its evidence and its events.
+
+    Of evidence the newest 200 pieces, or fewer that are some megabytes together; `evidence_earlier` is what
+    to pass as `evidence_before` to have what came before them, null where there is nothing more.
+    """
     operations, tenant = asked.app.operations, asked.caller.tenant
-    view, evidence = await operations.show(operation, tenant=tenant)
+    view, evidence = await operations.show(operation, tenant=tenant, evidence_before=evidence_before)
     (place,) = await operations.places([operation], tenant=tenant)
     return answer(
         {
             **operation_body(view, asked.root),
             "queue": place_body(place),
             "evidence": [evidence_body(each) for each in evidence],
+            "evidence_earlier": evidence.earlier,
             "timeline": [event_body(each) for each in await operations.timeline(operation, tenant=tenant)],
         }
     )

@@ -134,7 +134,10 @@ class OperationInFull(Operation):
     null when it is not in it. ``timeline``: its events, oldest first."""
 
     queue: QueuePlace | None
-    evidence: list[Evidence]
+    evidence: Annotated[list[Evidence], Field(description="Oldest first; if it is not all, the newest.")]
+    evidence_earlier: Annotated[
+        int | None, Field(description="Pass it as `evidence_before` for what came earlier; null: nothing.")
+    ]
     timeline: list[Event]
 
 

@@ -120,9 +120,18 @@ class Views:
             )
         return [operation_of(row) for row in rows]
 
-    async def read_evidence(self, tenant: str, task: str, key: str) -> list[EvidenceRow]:
-        """Read an operation's evidence, oldest first."""
-        rows = await self._view("read_evidence", tenant, task, key)
+    async def read_evidence(
+        self,
+        tenant: str,
+        task: str,
+        key: str,
+        *,
+        before: int | None = None,
+        limit: int | None = None,
+        room: int | None = None,
+    ) -> list[EvidenceRow]:
+        """Read an operation's evidence, oldest first; see ``Store.read_evidence``."""
+        rows = await self._view("read_evidence", tenant, task, key, before, limit, room)
         return [EvidenceRow(**dict(row)) for row in rows]
 
     async def read_passage(

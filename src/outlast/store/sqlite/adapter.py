@@ -466,9 +466,20 @@ class SqliteStore:
         """Read operations; see ``Store.list_operations``."""
         return await self._desk().read(lambda tx: views.list_operations(tx, query))
 
-    async def read_evidence(self, tenant: str, task: str, key: str) -> list[EvidenceRow]:
+    async def read_evidence(
+        self,
+        tenant: str,
+        task: str,
+        key: str,
+        *,
+        before: int | None = None,
+        limit: int | None = None,
+        room: int | None = None,
+    ) -> list[EvidenceRow]:
         """Read evidence; see ``Store.read_evidence``."""
-        return await self._desk().read(lambda tx: views.read_evidence(tx, tenant, task, key))
+        return await self._desk().read(
+            lambda tx: views.read_evidence(tx, tenant, task, key, before=before, limit=limit, room=room)
+        )
 
     async def read_passage(
         self, tenant: str, task: str, key: str, *, now: int | None = None

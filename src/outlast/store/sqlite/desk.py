@@ -80,12 +80,16 @@ class Desk:
             connection, self._connection = self._connection, None
             connection.close()
 
-    def look(self, views: Sequence[Verb]) -> Carried:
-        """Carry out views in one short snapshot; one that raises fails alone."""
+    def look(self, views: Sequence[Verb], *, whole: bool = False) -> Carried:
+        """Carry out views in one short snapshot; one that raises fails alone.
+
+        The first two are begun however long they take, the others until GROUP_SECONDS after the first; whole:
+        all of them.
+        """
         give_up: float | None = None
         while True:
             try:
-                return self._look(views)
+                return self._look(views, whole)
             except apsw.BusyError as error:
                 # Readers wait for nobody, but for a process that recovers the log of one that died, and for
                 # the last one to close the file.
@@ -97,12 +101,18 @@ class Desk:
             except Exception as error:
                 return self._fail(len(views), error)
 
-    def _look(self, views: Sequence[Verb]) -> Carried:
+    def _look(self, views: Sequence[Verb], whole: bool) -> Carried:
         connection = self.connection()
         connection.execute("begin")
         tx = Transaction(connection, clock=self._now)
-        outcomes = []
-        for view in views:
+        outcomes: list[Outcome | None] = []
+        until = 0.0
+        for index, view in enumerate(views):
+            if index == 1 and not whole:
+                until = clock.monotonic() + GROUP_SECONDS
+            elif index > 1 and not whole and clock.monotonic() >= until:
+                outcomes += [None] * (len(views) - index)
+                break
             try:
                 outcomes.append(Outcome(view(tx)))
             except Exception as error:
@@ -168,7 +178,9 @@ class Writer(Desk):
         if not peeks:
             return self._write([call.verb for call in calls])
         outcomes: list[Outcome | None] = [None] * len(calls)
-        for (index, _), seen in zip(peeks, self.look([peek for _, peek in peeks]).outcomes, strict=True):
+        for (index, _), seen in zip(
+            peeks, self.look([peek for _, peek in peeks], whole=True).outcomes, strict=True
+        ):
             if seen is not None and (seen.answer is not None or seen.error is not None):
                 outcomes[index] = seen
         left = [index for index, outcome in enumerate(outcomes) if outcome is None]

@@ -57,6 +57,8 @@ TABLES = (
 """Every table that both stores have."""
 _FILLED = " union all ".join(f"select '{table}' where exists (select 1 from {table})" for table in TABLES)
 QUEUE_BOUND = 10_000
+_NO_END = 2**62
+"""Above every number of evidence."""
 _LAST = "\U0010ffff"
 """Sorts after every id."""
 
@@ -248,12 +250,26 @@ def list_operations(tx: Transaction, query: OperationFilter) -> list[OperationRo
     return [operation_row(row) for row in rows]
 
 
-def read_evidence(tx: Transaction, tenant: str, task: str, key: str) -> list[EvidenceRow]:
+def read_evidence(
+    tx: Transaction,
+    tenant: str,
+    task: str,
+    key: str,
+    *,
+    before: int | None,
+    limit: int | None,
+    room: int | None,
+) -> list[EvidenceRow]:
     """Read an operation's evidence; see ``Store.read_evidence``."""
-    return [
-        EvidenceRow(number=number, attempt=attempt, source=source, data=data, at=at, says=says)
-        for number, attempt, source, data, at, says in tx.rows("read_evidence", (tenant, task, key))
-    ]
+    newest: list[EvidenceRow] = []
+    size = 0
+    asked = (tenant, task, key, _NO_END if before is None else before, -1 if limit is None else limit)
+    for number, attempt, source, data, at, says in tx.each("read_evidence", asked):
+        newest.append(EvidenceRow(number=number, attempt=attempt, source=source, data=data, at=at, says=says))
+        size += len(data) if data.isascii() else len(data.encode())
+        if room is not None and size >= room:
+            break
+    return newest[::-1]
 
 
 def health(tx: Transaction) -> Health:

@@ -29,12 +29,15 @@ __all__ = [
     "MAY_FAIL",
     "MAY_MAKE_MORE",
     "MUST_BE_ASKED",
+    "PROVIDER",
     "SIGNAL",
     "TOOL_TIMEOUT_S",
     "open_app",
 ]
 
 TOOL_TIMEOUT_S = 5
+PROVIDER = "tickets"
+"""All tools are one service's: where one is told to leave it alone, all are."""
 VISIBLE_S = 16
 """After what time an effect shows at the latest; requests are late by less."""
 STEP_S = 6
@@ -83,39 +86,46 @@ async def _make(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
     return await current_world().service.create(call, {"invoice": invoice, "amount": amount})
 
 
-@APP.tool(effect="keyed", key_window="1h", find=find_ticket, timeout=TOOL_TIMEOUT_S)
+@APP.tool(effect="keyed", key_window="1h", find=find_ticket, timeout=TOOL_TIMEOUT_S, provider=PROVIDER)
 async def create_ticket(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
     """Make a ticket; the service can be asked and deduplicates."""
     return await _make(call, invoice, amount)
 
 
 @APP.tool(
-    effect="keyed", key_window="1h", find=find_ticket, retry=Backoff(attempts=1), timeout=TOOL_TIMEOUT_S
+    effect="keyed",
+    key_window="1h",
+    find=find_ticket,
+    retry=Backoff(attempts=1),
+    timeout=TOOL_TIMEOUT_S,
+    provider=PROVIDER,
 )
 async def create_once(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
     """Make a ticket, and leave it to the agent to try again."""
     return await _make(call, invoice, amount)
 
 
-@APP.tool(effect="keyed", key_window=8, timeout=TOOL_TIMEOUT_S)
+@APP.tool(effect="keyed", key_window=8, timeout=TOOL_TIMEOUT_S, provider=PROVIDER)
 async def create_soon(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
     """Make a ticket; the service cannot be asked, and promises to know the key for a short time."""
     return await _make(call, invoice, amount)
 
 
-@APP.tool(effect="idempotent", timeout=TOOL_TIMEOUT_S)
+@APP.tool(effect="idempotent", timeout=TOOL_TIMEOUT_S, provider=PROVIDER)
 async def put_ticket(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
     """Make a ticket; twice is once."""
     return await _make(call, invoice, amount)
 
 
-@APP.tool(effect="manual", timeout=TOOL_TIMEOUT_S)
+@APP.tool(effect="manual", timeout=TOOL_TIMEOUT_S, provider=PROVIDER)
 async def move_money(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
     """Make a ticket; whoever does not know whether it was made has to ask a person."""
     return await current_world().service.create(call, {"invoice": invoice, "amount": amount}, forgetful=True)
 
 
-@APP.tool(effect="queryable", find=find_ticket, visible_within=VISIBLE_S, timeout=TOOL_TIMEOUT_S)
+@APP.tool(
+    effect="queryable", find=find_ticket, visible_within=VISIBLE_S, timeout=TOOL_TIMEOUT_S, provider=PROVIDER
+)
 async def book(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
     """Make a ticket; the service can be asked and knows no keys. Its client gives up before the call is cut,
     so that it is known to send nothing any more while the request may still be under way."""
@@ -131,13 +141,14 @@ async def book(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
     business_key="{till}",
     lock="wait",
     timeout=TOOL_TIMEOUT_S,
+    provider=PROVIDER,
 )
 async def make_alone(call: ToolCall, till: str, invoice: str, amount: int) -> dict[str, Any]:
     """Make a ticket while nobody else does."""
     return await _make(call, invoice, amount)
 
 
-@APP.tool(effect="read", timeout=TOOL_TIMEOUT_S)
+@APP.tool(effect="read", timeout=TOOL_TIMEOUT_S, provider=PROVIDER)
 async def look_up(call: ToolCall) -> bool:
     """Look whether there is a ticket under a key that never has one."""
     return await current_world().service.find(call) is None
@@ -148,17 +159,28 @@ async def withdraw(call: ToolCall, result: dict[str, Any]) -> dict[str, Any]:
     return await current_world().service.create(call, {"withdraws": result["ticket"]})
 
 
-withdraw_surely = APP.tool(name="withdraw_surely", effect="idempotent", timeout=TOOL_TIMEOUT_S)(withdraw)
-withdraw_by_hand = APP.tool(name="withdraw_by_hand", effect="manual", timeout=TOOL_TIMEOUT_S)(withdraw)
+withdraw_surely = APP.tool(
+    name="withdraw_surely", effect="idempotent", timeout=TOOL_TIMEOUT_S, provider=PROVIDER
+)(withdraw)
+withdraw_by_hand = APP.tool(
+    name="withdraw_by_hand", effect="manual", timeout=TOOL_TIMEOUT_S, provider=PROVIDER
+)(withdraw)
 
 
-@APP.tool(effect="keyed", key_window="1h", find=find_ticket, undo="withdraw_surely", timeout=TOOL_TIMEOUT_S)
+@APP.tool(
+    effect="keyed",
+    key_window="1h",
+    find=find_ticket,
+    undo="withdraw_surely",
+    timeout=TOOL_TIMEOUT_S,
+    provider=PROVIDER,
+)
 async def file_ticket(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
     """Make a ticket that can be taken back."""
     return await _make(call, invoice, amount)
 
 
-@APP.tool(effect="idempotent", undo="withdraw_by_hand", timeout=TOOL_TIMEOUT_S)
+@APP.tool(effect="idempotent", undo="withdraw_by_hand", timeout=TOOL_TIMEOUT_S, provider=PROVIDER)
 async def file_again(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
     """Make a ticket that can be taken back, if nobody has to know whether it was."""
     return await _make(call, invoice, amount)
@@ -169,7 +191,14 @@ def asks(amount: int) -> Answer:
     return Ask("an amount", quorum=1 + amount % 2, expires=5)
 
 
-@APP.tool(effect="keyed", key_window="1h", find=find_ticket, approval=asks, timeout=TOOL_TIMEOUT_S)
+@APP.tool(
+    effect="keyed",
+    key_window="1h",
+    find=find_ticket,
+    approval=asks,
+    timeout=TOOL_TIMEOUT_S,
+    provider=PROVIDER,
+)
 async def pay(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
     """Make a ticket if people agree."""
     return await _make(call, invoice, amount)

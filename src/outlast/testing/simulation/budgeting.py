@@ -27,7 +27,7 @@ from outlast.errors import BudgetExceeded, OperationError, StoreUnavailable
 from outlast.store.contract import Store
 from outlast.store.entries import CommitIntent
 from outlast.submitting import DEFAULT_TENANT
-from outlast.testing.simulation.agents import APP, TOOL_TIMEOUT_S, find_ticket, open_app
+from outlast.testing.simulation.agents import APP, PROVIDER, TOOL_TIMEOUT_S, find_ticket, open_app
 from outlast.testing.simulation.intents import Intents
 from outlast.testing.simulation.people import People
 from outlast.testing.simulation.weather import Faults
@@ -45,7 +45,7 @@ DEEPEST: Final = 4
 Row = Mapping[str, Any]
 
 
-@APP.tool(effect="keyed", key_window="1h", find=find_ticket, timeout=TOOL_TIMEOUT_S)
+@APP.tool(effect="keyed", key_window="1h", find=find_ticket, timeout=TOOL_TIMEOUT_S, provider=PROVIDER)
 async def buy(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
     """Make a ticket; it costs as many tokens as the amount says, and a fixed price."""
     call.spent(tokens=amount, cost=PRICE)

@@ -22,7 +22,7 @@ import orjson
 
 from outlast.core.transitions import APPROVAL, ATTEMPT, MACHINES, OPERATION, TASK, Machine
 from outlast.testing.simulation.relay import BROKER_FAULTS
-from outlast.testing.simulation.weather import Kind, StoreFault, ToolFault
+from outlast.testing.simulation.weather import Kind, StoreFault, ToolFault, WaitForm
 
 __all__ = ["FAULTS", "PROMISED", "UNREACHED", "Coverage", "Move", "moves_of"]
 
@@ -49,7 +49,8 @@ PROMISED: Final[frozenset[Move]] = frozenset(
 FAULTS: Final[frozenset[str]] = frozenset(
     [f"store {kind}" for kind in get_args(StoreFault) if kind != "none"]
     + [f"tool {kind}" for kind in get_args(ToolFault) if kind != "none"]
-    + ["hint lost"]
+    + [f"wait {form}" for form in get_args(WaitForm)]
+    + ["hint lost", "intent at the brink"]
     + [f"worker {kind}" for kind in get_args(Kind)]
     + [f"broker {kind}" for kind in BROKER_FAULTS]
     + ["relay crash", "relay freeze", "policy away"]

@@ -15,6 +15,7 @@ from outlast.testing.checkers.seen import Dump
 from outlast.testing.simulation.agents import MAY_DO_AGAIN, MAY_FAIL, MAY_MAKE_MORE, MUST_BE_ASKED
 from outlast.testing.simulation.heeding import Heeding
 from outlast.testing.simulation.ingredients import Ingredient
+from outlast.testing.simulation.leaving_alone import LeavingAlone
 from outlast.testing.simulation.loop import Node
 from outlast.testing.simulation.people import People
 from outlast.testing.simulation.weather import Faults
@@ -44,6 +45,8 @@ class Judge:
         self._world, self._people, self._faults = world, people, faults
         self._ingredients = ingredients
         self._heeding = Heeding(world, faults)
+        if faults.throttled:
+            LeavingAlone(world)
         self._max_deaths = max_deaths
         self._violations = world.violations
         self._earlier: Dump | None = None
@@ -164,13 +167,21 @@ class Judge:
         if faults.crashes or faults.freezes or faults.store_is_unwell or faults.tools:
             return
         deadlines = {row["id"]: row["deadline_at"] for row in dump["tasks"]}
+        of_another: set[tuple[str, str]] = set()
         for row in dump["events"]:
-            deadline = deadlines[row["task"]]
-            if deadline is not None and row["at"] >= deadline:
-                # A call that was sent a moment before its task's deadline is waited for until then.
+            if row["kind"] != "operation.unknown":
                 continue
-            # A fork does not know what the task that it was made from has done.
-            if row["kind"] == "operation.unknown" and "forked from" not in row["data"]:
+            said = values.decode(row["data"])
+            call = (row["task"], said["operation"])
+            # A fork does not know what the task that it was made from has done; nor does it when the service,
+            # which wants to be left alone, refuses to be sent the same again.
+            if "forked from" in said.get("reason", ""):
+                of_another.add(call)
+            if call in of_another:
+                continue
+            deadline = deadlines[row["task"]]
+            # A call that was sent a moment before its task's deadline is waited for until then.
+            if deadline is None or row["at"] < deadline:
                 self._violations.append(f"{row['task']}: lost an outcome in calm weather: {row['data']}")
 
     def _judge_repeats(self, dump: Dump) -> None:
@@ -212,4 +223,4 @@ class Judge:
         # A worker that is long cut off from the store dies like any other.
         deaths = self._max_deaths if faults.store_is_unwell else faults.crashes + faults.freezes
         may_fail = self._people.shapes[task] in MAY_FAIL or task in self._people.retried
-        return may_fail or faults.tools > 0 or deaths >= self._max_deaths
+        return may_fail or faults.tools > 0 or faults.throttled > 0 or deaths >= self._max_deaths

@@ -41,6 +41,10 @@ PAIRS: Final = 0.15
 """Share of the small ones that have two tasks, and so two who want the same slot, key or signal."""
 SLOW: Final = 0.1
 """Share of all schedules in which some verbs of the store take seconds."""
+AT_THE_BRINK: Final = 0.06
+"""Share of the small ones in which intents are held up on their way to the gate."""
+THROTTLED: Final = 0.12
+"""Share of all schedules in which the tool service wants to be left alone at times."""
 SHAPES: Final = tuple(
     shape for shape in AGENTS for _ in range(1 if shape in {"asker", "attentive", "family", "fan"} else 3)
 )
@@ -88,6 +92,14 @@ FITTING: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
 )
 """Shapes, and misfortunes that meet them where it hurts most."""
 
+BRINKS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
+    ("undone", {"cancels": 1, "tools": 0.7}),
+    ("undone", {"cancels": 2, "tools": 0.5}),
+    ("asker", {}),
+    ("refund", {"rules": 4, "drains": 1}),
+)
+"""Shapes and misfortunes of these: what is posted meanwhile has to matter at the gate."""
+
 
 def varied(seed: int) -> dict[str, Any]:
     """Draw the arguments of the schedule that a seed stands for, for ``run_schedule``.
@@ -100,6 +112,12 @@ def varied(seed: int) -> dict[str, Any]:
 def narrow(seed: int) -> dict[str, Any]:
     """Draw a small schedule: two workers, one or two tasks, and one or two misfortunes, each of which may
     fall at any await."""
+    # Drawn apart, so that all others stay what they were.
+    brink = Random(f"{seed}/brink")
+    if brink.random() < AT_THE_BRINK:
+        shape, fitting = brink.choice(BRINKS)
+        faults = Faults(brink=0.9, **fitting)
+        return {"workers": 2, "tasks": 1, "faults": _worse(seed, faults), "agents": (shape,)}
     random = Random(f"{seed}/narrow")
     if random.random() < FITTED:
         shape, fitting = random.choice(FITTING)
@@ -108,19 +126,19 @@ def narrow(seed: int) -> dict[str, Any]:
         return {
             "workers": 2,
             "tasks": tasks,
-            "faults": _slowed(seed, Faults(aimed=AIMED, **fitting)),
+            "faults": _worse(seed, Faults(aimed=AIMED, **fitting)),
             "agents": (shape,),
         }
     tasks = 2 if random.random() < PAIRS else 1
-    faults: dict[str, Any] = {"aimed": AIMED, **random.choice(MISFORTUNES)}
+    drawn: dict[str, Any] = {"aimed": AIMED, **random.choice(MISFORTUNES)}
     if random.random() < WITH_ANOTHER:
-        faults |= random.choice(MISFORTUNES)
+        drawn |= random.choice(MISFORTUNES)
     if random.random() < WITH_MORE:
-        faults |= random.choice(INGREDIENTS)
+        drawn |= random.choice(INGREDIENTS)
     return {
         "workers": 2,
         "tasks": tasks,
-        "faults": _slowed(seed, Faults(**faults)),
+        "faults": _worse(seed, Faults(**drawn)),
         "agents": tuple(sorted({random.choice(SHAPES) for _ in range(tasks)})),
     }
 
@@ -147,13 +165,24 @@ def crowded(seed: int) -> dict[str, Any]:
         "workers": random.choice((2, 2, 3)),
         "tasks": random.choice((1, 2, 2, 3)),
         # Drawn apart, so that a schedule that has none of it stays the schedule that it was.
-        "faults": _slowed(seed, replace(faults, **mixed(Random(f"{seed}/ingredients")))),
+        "faults": _worse(seed, replace(faults, **mixed(Random(f"{seed}/ingredients")))),
         "agents": AGENTS,
     }
 
 
+def _worse(seed: int, faults: Faults) -> Faults:
+    """Add what any schedule may have, each drawn apart."""
+    return _throttled(seed, _slowed(seed, faults))
+
+
+def _throttled(seed: int, faults: Faults) -> Faults:
+    """Have the tool service ask to be left alone, in a share of all schedules."""
+    random = Random(f"{seed}/throttled")
+    return replace(faults, throttled=random.choice((0.2, 0.5))) if random.random() < THROTTLED else faults
+
+
 def _slowed(seed: int, faults: Faults) -> Faults:
-    """Have some verbs of the store take long, in a share of all schedules; drawn apart as well."""
+    """Have some verbs of the store take long, in a share of all schedules."""
     random = Random(f"{seed}/slow")
     return replace(faults, slow=random.choice((0.05, 0.2))) if random.random() < SLOW else faults
 

@@ -207,6 +207,8 @@ class Site(Protocol):
     database_context: Context
     late: int
     """How many verbs, of which nobody waits for an answer, the database has still to come to."""
+    caller: asyncio.Task[Any] | None
+    """Who asked for the verb that the database carries out at this moment, None for whoever has gone."""
 
     def expect(self, seconds: float) -> None:
         """Note that something is under way, and arrives in so many virtual seconds."""
@@ -271,6 +273,7 @@ class NodeStore:
             raise StoreUnavailable(f"{verb}: the connection broke while it was under way")
         if fault == "slow":
             await _dawdle(site)
+        site.caller = asyncio.current_task()
         # The database is another process: nothing of the caller's context goes with the verb.
         try:
             answer = site.database_context.run(carry_out, work(site.database))
@@ -297,6 +300,7 @@ class NodeStore:
     def _carry_late(self, verb: str, work: Callable[[Store], Coroutine[Any, Any, Any]]) -> None:
         """Carry out a verb that nobody waits for any more: the database had it, and only now comes to it."""
         self._site.late -= 1
+        self._site.caller = None
         outcome = ""
         # It is told to nobody; a verb that comes too late may well be refused.
         try:
@@ -340,6 +344,9 @@ class NodeStore:
 
     async def flush(self, batch: Batch, *, now: int | None = None) -> list[Flushed]:
         entries = ",".join(type(entry).__name__ for write in batch.writes for entry in write.entries)
+        if CommitIntent.__name__ in entries and _weighs(batch) and self._site.weather.at_the_brink():
+            self._site.note(f"{self._name} is at the brink")
+            await _dawdle(self._site)
         return await self._carry(f"flush {entries}", lambda store: self._flush(store, batch, now))
 
     async def _flush(self, store: Store, batch: Batch, now: int | None) -> list[Flushed]:
@@ -482,8 +489,10 @@ class NodeStore:
     async def list_operations(self, query: OperationFilter) -> list[OperationRow]:
         return await self._carry("list_operations", lambda store: store.list_operations(query))
 
-    async def read_evidence(self, tenant: str, task: str, key: str) -> list[EvidenceRow]:
-        return await self._carry("read_evidence", lambda store: store.read_evidence(tenant, task, key))
+    async def read_evidence(self, tenant: str, task: str, key: str, **part: int | None) -> list[EvidenceRow]:
+        return await self._carry(
+            "read_evidence", lambda store: store.read_evidence(tenant, task, key, **part)
+        )
 
     async def read_passage(
         self, tenant: str, task: str, key: str, *, now: int | None = None
@@ -573,6 +582,12 @@ class NodeStore:
 
     async def dump(self) -> dict[str, list[dict[str, Any]]]:
         return await self._carry("dump", lambda store: store.dump())
+
+
+def _weighs(batch: Batch) -> bool:
+    """Whether the gate of an intent in a batch looks at more than its worker may have heard of."""
+    intents = (entry for write in batch.writes for entry in write.entries if isinstance(entry, CommitIntent))
+    return any(entry.heard is not None or entry.consent is not None for entry in intents)
 
 
 async def _dawdle(site: Site) -> None:

@@ -47,6 +47,8 @@ ASKS_AGAIN = 5
 """One client in how many submits its task twice, under one key."""
 INSISTS = 4
 """How often the operator wants one attempt sent again before they say that it did not happen."""
+UNDOES, UNDOES_MORE = 0.4, 0.9
+"""Share of cancels that are to be undone; more where undos are held up on their way to the gate."""
 LEAVES = 0.4
 """Share of questions that somebody leaves for later, as long as the world has not healed."""
 
@@ -252,7 +254,7 @@ class People:
         else:
             return
         _, task = self._fate.choice(self.accepted)
-        undo = self._fate.random() < 0.4
+        undo = self._fate.random() < (UNDOES_MORE if self.faults.brink else UNDOES)
         self.touched.add(task)
         while True:
             try:

@@ -31,7 +31,7 @@ from outlast.store.approving import Rule
 from outlast.store.contract import Store
 from outlast.store.entries import CommitIntent
 from outlast.submitting import DEFAULT_TENANT
-from outlast.testing.simulation.agents import APP, TOOL_TIMEOUT_S, find_ticket, open_app
+from outlast.testing.simulation.agents import APP, PROVIDER, TOOL_TIMEOUT_S, find_ticket, open_app
 from outlast.testing.simulation.intents import Intents
 from outlast.testing.simulation.people import People
 from outlast.testing.simulation.weather import Faults
@@ -68,13 +68,20 @@ def policy(call: PolicyCall, amount: int) -> Answer:
     return answers[says(amount)]
 
 
-@APP.tool(effect="keyed", key_window="1h", find=find_ticket, approval=policy, timeout=TOOL_TIMEOUT_S)
+@APP.tool(
+    effect="keyed",
+    key_window="1h",
+    find=find_ticket,
+    approval=policy,
+    timeout=TOOL_TIMEOUT_S,
+    provider=PROVIDER,
+)
 async def spend(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
     """Make a ticket as policy and rules have it."""
     return await current_world().service.create(call, {"invoice": invoice, "amount": amount})
 
 
-@APP.tool(effect="idempotent", timeout=TOOL_TIMEOUT_S)
+@APP.tool(effect="idempotent", timeout=TOOL_TIMEOUT_S, provider=PROVIDER)
 async def spend_freely(call: ToolCall, invoice: str, amount: int) -> dict[str, Any]:
     """Make a ticket if no rule is against it."""
     return await current_world().service.create(call, {"invoice": invoice, "amount": amount})

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Any, Literal
 
 StoreFault = Literal["none", "refused", "lost", "silent", "late", "slow"]
-ToolFault = Literal["none", "refused", "dropped", "unavailable", "reset", "silent", "late", "twice"]
+ToolFault = Literal[
+    "none", "refused", "dropped", "unavailable", "reset", "silent", "late", "twice", "throttled"
+]
+WaitForm = Literal["seconds", "date", "senseless"]
+"""How a service says for how long it wants to be left alone; senseless: no time at all, or beyond a
+century."""
 Kind = Literal["crash", "freeze", "clock_step", "drain"]
 """What may fall on a worker."""
 
@@ -18,6 +24,8 @@ _STORE_FAULTS: tuple[StoreFault, ...] = (
 _TOOL_FAULTS: tuple[ToolFault, ...] = (
     "refused", "dropped", "unavailable", "reset", "silent", "late", "twice",
 )  # fmt: skip
+_WAIT_FORMS: tuple[WaitForm, ...] = ("seconds", "seconds", "date", "date", "senseless")
+_LONGEST_WAIT_S = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +43,9 @@ class Faults:
     broker or are not confirmed. schedules: how many people keep schedules. adopts: how many tasks have code
     that changes, and are moved to another version. rules: how many tasks live under policy that fails and
     rules that change. switches: how many people throw switches. budgets: how many tasks may only spend so
-    much.
+    much. throttled: share of calls to the tool service that it refuses, since it wants to be left alone for a
+    while. brink: share of undos, and of calls that somebody has allowed, whose intents are under way
+    to the gate for seconds, while everything else goes on.
     """
 
     crashes: int = 0
@@ -58,6 +68,8 @@ class Faults:
     rules: int = 0
     switches: int = 0
     budgets: int = 0
+    throttled: float = 0.0
+    brink: float = 0.0
 
     @property
     def strikes(self) -> int:
@@ -122,9 +134,11 @@ class Faults:
 class Weather:
     """Throws the dice for latencies and passing faults. ``calm`` ends the faults, not the latencies."""
 
-    def __init__(self, faults: Faults, random: Random) -> None:
+    def __init__(self, faults: Faults, random: Random, waits: Random, brink: Random) -> None:
         self._faults = faults
         self._draw = random.random
+        # Of their own, so that a schedule that has none of them stays the schedule that it was.
+        self._waits, self._brink = waits, brink
         self.stormy = True
         self.played: set[str] = set()
         """The faults that were played so far, by kind."""
@@ -160,10 +174,22 @@ class Weather:
             self.played.add(f"store {fault}")
         return fault
 
+    def at_the_brink(self) -> bool:
+        """Whether the next intent takes seconds until it is at its gate."""
+        share = self._faults.brink
+        takes_long = bool(share) and self.stormy and self._brink.random() < share
+        if takes_long:
+            self.played.add("intent at the brink")
+        return takes_long
+
     def tool_fault(self) -> ToolFault:
         """What becomes of the next call to the tool service."""
-        share = self._faults.tools
-        if not share or not self.stormy:
+        if not self.stormy:
+            return "none"
+        if (share := self._faults.throttled) and self._waits.random() < share:
+            self.played.add("tool throttled")
+            return "throttled"
+        if not (share := self._faults.tools):
             return "none"
         draw = self._draw() / share
         if draw >= 1:
@@ -171,6 +197,17 @@ class Weather:
         fault = _TOOL_FAULTS[int(draw * len(_TOOL_FAULTS))]
         self.played.add(f"tool {fault}")
         return fault
+
+    def wait(self) -> tuple[WaitForm, int, int]:
+        """Draw how the service says that it wants to be left alone, by which status, and for how many
+        seconds."""
+        form = self._waits.choice(_WAIT_FORMS)
+        self.played.add(f"wait {form}")
+        return form, self._waits.choice((429, 503)), self._waits.randint(1, _LONGEST_WAIT_S)
+
+    def senseless(self, waits: Sequence[str]) -> str:
+        """Draw what the service says that means nothing."""
+        return self._waits.choice(waits)
 
     def hint_lost(self) -> bool:
         """Whether the next wake-up hint gets lost."""

@@ -57,7 +57,8 @@ class World:
     def __init__(self, seed: int, *, faults: Faults | None = None, order: Order = "fifo") -> None:
         self.seed = seed
         self.loop = SimulationLoop(self.random("order"), order=order)  # type: ignore[abstract]
-        self.weather = Weather(faults or Faults.calm(), self.random("weather"))
+        dice = (self.random(purpose) for purpose in ("weather", "waits", "brink"))
+        self.weather = Weather(faults or Faults.calm(), *dice)
         self.lines: list[str] = []
         self.violations: list[str] = []
         self.late = 0
@@ -65,6 +66,8 @@ class World:
         self.arrived_at = 0.0
         self.kept_until = 0.0
         """The virtual second by which everything will have arrived that is under way."""
+        self.caller: asyncio.Task[Any] | None = None
+        """Who asked for the verb that the database carries out at this moment, None for whoever has gone."""
         self.moves: set[tuple[str, str, str]] = set()
         """Moves of the transition tables that the dump of the end does not show."""
         self.announces = False

@@ -382,6 +382,37 @@ class TestTenants:
             assert await scene.rows(table, two) == rows, table
         assert (await scene.flush(two, scene.step())).kind == "accepted"
 
+    async def test_reads_evidence_from_the_newest_until_the_room_is_full(self, scene: Scene) -> None:
+        """It is counted in bytes; the piece that fills it is the earliest one, however large it is."""
+        claimed = await scene.running()
+        key, other = await scene.called(claimed, "unknown"), await scene.called(claimed, "unknown")
+        name = (claimed.tenant, claimed.task, key)
+        texts = ['"a"', '"éé"', '"a little longer"', "{}", '"é"', "1"]
+        for text in texts:
+            notes = [
+                Evidence(
+                    tenant=claimed.tenant, task=claimed.task, key=of, attempt=1, source="late", data=data
+                )
+                for of, data in ((key, text), (other, '"of another"'))
+            ]
+            await scene.store.note(notes, now=scene.now)
+        read = scene.store.read_evidence
+        rows = await read(*name)
+        assert [(row.number, row.data) for row in rows] == list(enumerate(texts, start=1))
+        filled = 0
+        for count in range(1, len(rows) + 1):
+            # Just not full before its first byte is there.
+            for room in (filled + 1, filled + len(rows[-count].data.encode())):
+                assert await read(*name, room=room) == rows[-count:]
+            filled += len(rows[-count].data.encode())
+        assert await read(*name, room=filled + 1) == rows
+        assert await read(*name, limit=2, room=filled) == rows[-2:]
+        assert await read(*name, limit=9) == rows
+        assert await read(*name, before=5, limit=3) == rows[1:4]
+        assert await read(*name, before=3, room=1) == rows[1:2]
+        assert await read(*name, before=1) == []
+        assert await read(*name, before=9) == rows
+
     async def test_views_of_a_foreign_tenant_are_empty(self, scene: Scene) -> None:
         claimed = await scene.running()
         key = await scene.called(claimed, "unknown")

@@ -171,11 +171,18 @@ select o.tenant, o.task, o.key, o.position, o.kind, o.name, o.state, o.request, 
  order by u.task, u.key
  limit $5;
 
--- Read an operation's evidence.
+-- Read an operation's evidence, oldest first: of the newest ones below a number, until they are enough.
 -- name: read_evidence
 select e.number, e.attempt, e.source, e.data, e.at, e.says
-  from outlast.evidence e
- where e.tenant = $1 and e.task = $2 and e.key = $3
+  from (select e.number, e.attempt, e.source, e.data, e.at, e.says,
+               sum(octet_length(e.data)) over (
+                   order by e.number desc rows between unbounded preceding and 1 preceding) as newer
+          from (select e.number, e.attempt, e.source, e.data, e.at, e.says
+                  from outlast.evidence e
+                 where e.tenant = $1 and e.task = $2 and e.key = $3 and ($4::integer is null or e.number < $4)
+                 order by e.number desc
+                 limit $5) e) e
+ where $6::bigint is null or e.newer is null or e.newer < $6
  order by e.number;
 
 -- Read what decides whether a request of an operation may leave.

@@ -114,12 +114,13 @@ where unsettled.tenant = :tenant
 order by unsettled.task, unsettled.key
 limit :limit;
 
--- Read an operation's evidence, oldest first.
+-- Read an operation's evidence below a number, newest first.
 -- name: read_evidence
 select number, attempt, source, data, at, says
 from evidence
-where tenant = :tenant and task = :task and key = :key
-order by number;
+where tenant = :tenant and task = :task and key = :key and number < :before
+order by number desc
+limit :limit;
 
 -- Read what decides whether a request of an operation may leave. One that a fork took over has the notes of all that went
 -- under its key: those of the task that the key is of, and of the forks in between; the cross join takes the tasks first.
