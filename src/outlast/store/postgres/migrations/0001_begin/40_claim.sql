@@ -10,15 +10,19 @@
 -- them, which is not before the oldest snapshot anywhere in the database ends; below the mark nobody walks over them.
 
 -- Read a claimed task's input, count its ended attempts, and say whether it is a fork, whether it has a journal and
--- whether something lies before it; no locks. bytes: of all the text, none of which is read for that. The server puts the text of this in the place of its call.
+-- whether something lies before it; no locks. bytes: of all the text, none of which is read for that. The server puts the text of this in the place of its call. What exists is asked
+-- for by a look for one row: an exists may be answered by reading a whole table once, where few rows were known of it.
 create function outlast.load_input(p_tenant text, p_task text, p_round integer)
 returns table (input text, user_name text, trace text, submitted_at bigint, failures bigint, attempts bigint,
                budget text, depth integer, forked boolean, begun boolean, heard boolean, bytes integer)
 language sql stable as $$
 select i.input, i.user_name, i.trace, i.submitted_at, a.failures, a.attempts, i.budget, i.depth::integer,
        i.forked_from is not null,
-       exists (select from outlast.operations o where o.tenant = p_tenant and o.task = p_task),
-       exists (select from outlast.inbox b where b.tenant = p_tenant and b.task = p_task and b.taken_by is null),
+       coalesce((select true from outlast.operations o where o.tenant = p_tenant and o.task = p_task limit 1), false),
+       coalesce((select true
+                   from outlast.inbox b
+                  where b.tenant = p_tenant and b.task = p_task and b.taken_by is null
+                  limit 1), false),
        octet_length(i.input) + coalesce(octet_length(i.user_name), 0) + coalesce(octet_length(i.trace), 0)
            + coalesce(octet_length(i.budget), 0)
   from outlast.inputs i
