@@ -9,7 +9,7 @@ import pytest
 
 from outlast.store.contract import FEW_TASKS, SHORT_BYTES
 from outlast.store.records import ClaimReply, Serves, Submission
-from outlast.testing.store_suite.scene import SECOND, Scene
+from outlast.testing.store_suite.scene import SECOND, Backdoor, Scene
 
 
 async def agrees(scene: Scene, reply: ClaimReply) -> list[bool]:
@@ -114,6 +114,27 @@ class TestBroughtAlong:
             await scene.accept(records)
             brought = await agrees(scene, await self.claim(scene, *records))
             assert brought == [many <= FEW_TASKS] * many
+
+    async def test_is_nothing_of_many_that_were_found_little_by_little(
+        self, scene: Scene, backdoor: Backdoor
+    ) -> None:
+        """Stale entries are passed over, and the claim looks again."""
+        alive = [
+            scene.submission(agent="agent-x", pool="pool-x", version="version-5")
+            for _ in range(FEW_TASKS + 1)
+        ]
+        over = await scene.submit(agent="agent-x", pool="pool-x", version="version-5")
+        await scene.write(await scene.claim_task(over), scene.success())
+        await scene.accept(alive[:1])
+        [head] = await scene.rows("tasks", alive[0])
+        for number in range(FEW_TASKS):
+            names, values = "lane, tenant, task", f"{head['lane']}, '{over.tenant}', '{over.task}'"
+            if backdoor.dialect == "sqlite":  # where places are given by the store
+                names, values = f"seq, {names}", f"{-1 - number}, {values}"
+            await backdoor.run(f"insert into queue ({names}) values ({values})")
+        await scene.accept(alive[1:])
+        reply = await self.claim(scene, *alive, limit=len(alive))
+        assert await agrees(scene, reply) == [False] * len(alive)
 
     async def test_is_nothing_where_nothing_is_claimed(self, scene: Scene) -> None:
         record = await scene.submit()

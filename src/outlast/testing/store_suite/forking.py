@@ -66,10 +66,15 @@ async def run_fork(scene: Scene, origin: Submission, before: str | None = None) 
 class TestFork:
     """The verb ``fork``."""
 
-    async def test_a_claim_brings_nothing_along_of_a_fork(self, scene: Scene) -> None:
+    @pytest.mark.parametrize("before", [None, "call-a"])
+    async def test_a_claim_brings_nothing_along_of_a_fork(self, scene: Scene, before: str | None) -> None:
+        """Not even where its journal is empty: it has calls behind it."""
         origin = await scene.submit()
-        await scene.write(await scene.claim_task(origin), scene.step(), scene.success())
-        copy = await forked(scene, origin)
+        claimed = await scene.claim_task(origin)
+        await made(scene, claimed, "call-a")
+        await scene.write(claimed, scene.success())
+        copy = await forked(scene, origin, before)
+        assert (await ledger(scene, copy.tenant, copy.task) == []) == (before is not None)
         serves = [Serves(agent=copy.agent, version=(await scene.task(copy)).version)]
         reply = await scene.claim(await scene.session(), pools=[copy.pool], serves=serves)
         assert [(one.task, one.epoch) for one in reply.claims] == [(copy.task, 1)]
