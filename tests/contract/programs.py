@@ -216,7 +216,10 @@ class Program:
         )
         self.claims += reply.claims
         if reply.claims:
-            await self.on_both("load", lambda store: store.load(sorted(reply.claims, key=lambda c: c.task)))
+            loaded = await self.on_both(
+                "load", lambda store: store.load(sorted(reply.claims, key=lambda c: c.task))
+            )
+            assert set(reply.loaded) <= set(loaded), self.told()
 
     async def flush(self) -> None:
         if not self.claims:
@@ -432,7 +435,18 @@ def verdicts(answer: Any) -> set[str]:
         if hasattr(one, "kind") and not isinstance(one, EventRow):
             found.add(f"{name} {one.kind}")
             found.update(f"refused {refusal}" for _, refusal in getattr(one, "refusals", ()))
-        for part in ("refused", "claims", "lost", "parked", "woken", "expired", "alive", "told", "cancelled"):
+        for part in (
+            "refused",
+            "claims",
+            "lost",
+            "parked",
+            "woken",
+            "expired",
+            "alive",
+            "told",
+            "cancelled",
+            "loaded",
+        ):
             if hasattr(one, part):
                 found.add(f"{name} {part} {bool(getattr(one, part))}")
     return found
@@ -452,6 +466,8 @@ def plain(answer: Any) -> Any:
                 row[name] = None
             elif name in ("claims", "sessions", "lost", "parked", "woken", "expired"):
                 row[name] = sorted(json.dumps(plain_row(one)) for one in value)
+            elif name == "loaded":
+                row[name] = sorted(json.dumps({**one, "submitted_at": None}) for one in value)
             elif name in ("data", "error"):
                 row[name] = json_of(value, name)
             elif name == "detail":

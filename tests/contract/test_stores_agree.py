@@ -94,6 +94,7 @@ async def test_random_programs_go_everywhere() -> None:
         *(f"ScheduleSet {kind}" for kind in ("done", "unchanged", "not_found", "conflict")),
         *(f"Fired {kind}" for kind in ("fired", "moved", "skipped", "passed", "early")),
         *("ClaimReply claims True", "ClaimReply refused True", "Renewed alive False"),
+        *(f"ClaimReply loaded {some}" for some in (True, False)),
     } - seen
     assert missing == set()
     ends = ("succeeded", "failed", "cancelled")

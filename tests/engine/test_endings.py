@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from outlast import TaskContext, ToolCall
 from outlast.core.retry import Backoff
 from outlast.engine.session import Session
 from outlast.errors import OutlastError, StepFailed, TaskFailed
-from outlast.store.records import Claimed, Loaded
+from outlast.store.records import ClaimReply, ClaimRequest
 from outlast.testing.recorder import Recorder
 
 
@@ -303,16 +302,17 @@ async def test_a_task_that_is_given_back_before_its_first_turn_waits_for_nothing
         await asyncio.Event().wait()
 
     handle = await house.submit(agent)
-    worker, load = house.start(grace_s=600.0), house.store.load
+    worker, claim = house.start(grace_s=600.0), house.store.claim
 
-    async def load_and_stop(claims: Sequence[Claimed]) -> list[Loaded]:
-        loaded = await load(claims)
-        # Before the first turn of what is started now.
-        asyncio.get_running_loop().call_soon(worker.stop)
-        return loaded
+    async def claim_and_stop(request: ClaimRequest, **options: int | None) -> ClaimReply:
+        reply = await claim(request, **options)
+        if reply.claims:
+            # Before the first turn of what is started now.
+            asyncio.get_running_loop().call_soon(worker.stop)
+        return reply
 
     monkeypatch.setattr(Session, "trust", never)
-    monkeypatch.setattr(house.store, "load", load_and_stop)
+    monkeypatch.setattr(house.store, "claim", claim_and_stop)
     [(_, serving)] = house.workers
     await asyncio.wait_for(serving, 20.0)
     assert began == []

@@ -87,7 +87,8 @@ def _retire(props: Props) -> Any:
 
 
 def _claimed(replies: list[Any]) -> Any:
-    return replies[-1].refused, sorted(repr(one) for reply in replies for one in reply.claims)
+    told = [repr(one) for reply in replies for one in (*reply.claims, *reply.loaded)]
+    return replies[-1].refused, sorted(told)
 
 
 TAKES: dict[str, Any] = {"loose": True, "again": always, "merge": _claimed}

@@ -11,6 +11,7 @@ from outlast.store.records import (
     SessionRenewal,
     TaskRef,
 )
+from outlast.testing.store_suite.bringing import agrees
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene
 
 pytestmark = ON_POSTGRES
@@ -128,6 +129,24 @@ async def _(place: Place) -> None:
         await other.hold("sessions", id=session)
         answer = await other.commits_first(claiming(scene, session, record))
         assert [claimed.task for claimed in answer.claims] == [record.task]
+
+
+@blocked("claim", "session", "held")
+async def _(place: Place) -> None:
+    """A task is told something while the claim waits: nothing is brought along that does not know of it."""
+    scene = place.scene
+    told_one = await scene.submit()
+    other_one = await scene.submit(agent=told_one.agent, pool=told_one.pool)
+    session = await scene.session()
+    async with rival(place.url) as other:
+        await other.hold("sessions", id=session)
+        twin = claiming(scene, session, told_one)
+        assert await other.see_blocked(twin)
+        await scene.post(scene.signal(told_one))
+        await other.commit()
+        reply = await ended(twin)
+    assert [(one.task, one.facts) for one in reply.claims] == [(told_one.task, 1), (other_one.task, 0)]
+    assert await agrees(scene, reply) == [False, True]
 
 
 @blocked("claim", "claimer", "changed")

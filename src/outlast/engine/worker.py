@@ -44,6 +44,7 @@ from outlast.store.contract import Store
 from outlast.store.entries import EndAttempt
 from outlast.store.records import (
     Claimed,
+    ClaimReply,
     ClaimRequest,
     Evidence,
     Held,
@@ -339,7 +340,7 @@ class Worker:
                     fence=fence,
                 )
                 reply = await self.store.claim(request)
-                loaded = await self.store.load(reply.claims) if reply.claims else []
+                loaded = await self._load(reply)
                 in_doubt = False
                 if away:
                     telemetry.emit(telemetry.StoreBack(duty="claim"))
@@ -361,14 +362,22 @@ class Worker:
                 continue
             telemetry.emit(telemetry.TasksClaimed(count=len(reply.claims)))
             probes.reach("worker.claimed")
-            for claimed, inputs in zip(reply.claims, loaded, strict=True):
-                self._start(request.session, claimed, inputs)
+            for claimed in reply.claims:
+                self._start(request.session, claimed, loaded[claimed.tenant, claimed.task])
             if len(reply.claims) < free:
                 # There is hardly more: the next look does not stand in the way of the new runs.
                 await self._wait_for_work(PAUSE_S)
             else:
                 # Let the new runs begin before the next claim.
                 await asyncio.sleep(0)
+
+    async def _load(self, reply: ClaimReply) -> dict[tuple[str, str], Loaded]:
+        """Answer what was claimed by its name: what the claim has brought along, and the rest asked for."""
+        loaded = {(one.tenant, one.task): one for one in reply.loaded}
+        missing = [one for one in reply.claims if (one.tenant, one.task) not in loaded]
+        if missing:
+            loaded |= {(one.tenant, one.task): one for one in await self.store.load(missing)}
+        return loaded
 
     async def _wait_for_work(self, seconds: float) -> None:
         """Wait for a hint, so many seconds, or a stop."""

@@ -103,6 +103,10 @@ from outlast.store.scheduling import (
 
 SCHEMA_VERSION = 1
 """The newest migration that this code knows; both stores number theirs alike."""
+FEW_TASKS = 8
+"""A claim of more tasks brings nothing along that ``load`` would answer."""
+SHORT_BYTES = 4096
+"""A claim brings along no input that has, with what else was said of the task, more bytes of text."""
 
 
 class BatchRejected(ValueError):
@@ -190,6 +194,10 @@ class Store(Protocol):
         priority (higher first) orders a tenant's own, age the rest. Refused for a session that is not alive.
         One claimer at a time in the database; returns ids and small columns only. An unbound task is bound to
         the default version.
+
+        A claim of a few tasks (FEW_TASKS) brings along what ``load`` answers for those that begin: never
+        claimed before, nothing on record, nothing before them, no fork, short (SHORT_BYTES). It was read in
+        the same transaction, when their heads were locked and taken. The others are asked for with ``load``.
         """
         ...
 

@@ -157,11 +157,15 @@ class Claimed:
 
 @record
 class ClaimReply:
-    """What was claimed. refused is True when the session is no longer alive (nothing was claimed)."""
+    """What was claimed. refused is True when the session is no longer alive (nothing was claimed).
+
+    loaded: what ``load`` answers for some of the claims, which need not be asked for.
+    """
 
     now: int
     claims: tuple[Claimed, ...]
     refused: bool = False
+    loaded: tuple[Loaded, ...] = ()
 
 
 @record
@@ -241,7 +245,7 @@ class InboxRow:
 
 @record
 class Loaded:
-    """What a worker needs to run a claimed task; read without locks after the claim.
+    """What a worker needs to run a claimed task; read without locks after the claim, or by the claim itself.
 
     failures: attempts of this round that ended as failed (for the agent's retry policy). attempts: attempts
     of this task that have ended, whatever the round. budget, depth: bounds on what it may spend, and how many

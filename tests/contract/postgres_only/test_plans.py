@@ -52,3 +52,20 @@ async def test_what_is_asked_at_every_hint_looks_only_at_what_it_is_asked_for(
         read += await line.run(lambda connection: connection.fetchval(READ_ALL))
         await line.run(lambda connection: connection.execute("commit"))
     assert 0 < read < GROWN // 4
+
+
+async def test_what_a_task_is_loaded_with_is_looked_up_task_by_task(
+    scene: Scene, store: PostgresStore
+) -> None:
+    """By a claim as by a load, whose plans are made while the tables are as good as empty."""
+    await store.load([await scene.running()])
+    told = await scene.submit()
+    await scene.post(*(scene.signal(told) for _ in range(GROWN)))
+    await scene.write(await scene.running(), *(scene.step() for _ in range(GROWN)))
+    for line in (store._claim_line, store._load_line):
+        await line.run(lambda connection: connection.execute("begin"))
+        before = await line.run(lambda connection: connection.fetchval(READ_ALL))
+        await store.load([await scene.running()])
+        read = await line.run(lambda connection: connection.fetchval(READ_ALL)) - before
+        await line.run(lambda connection: connection.execute("commit"))
+        assert 0 < read < GROWN // 4

@@ -31,6 +31,7 @@ from outlast.core.transitions import TASK
 from outlast.errors import StoreUnavailable
 from outlast.store import statements
 from outlast.store.approving import ApprovalRow
+from outlast.store.contract import FEW_TASKS, SHORT_BYTES
 from outlast.store.entries import Batch, Flushed
 from outlast.store.passing import PASSED_BOUND, Passage
 from outlast.store.postgres import batches, connections, schema
@@ -198,15 +199,20 @@ class PostgresStore(Changing):
             self._last_tenant,
             list(worn),
             list(worn.values()),
+            FEW_TASKS,
+            SHORT_BYTES,
         )
         for lane in worn:
             self._taken.pop(lane, None)
         if rows[0]["task"] is None:
             return ClaimReply(now=rows[0]["now"], claims=(), refused=rows[0]["refused"])
         claims = []
-        for (
-            tenant, task, epoch, round_, agent, version, facts, deadline_at, cancelling, lane, _, _
-        ) in rows:  # fmt: skip
+        loaded: dict[tuple[str, str], Loaded] = {}
+        for row in rows:
+            tenant, task, epoch, round_, agent, version, facts, deadline_at, cancelling, lane = row[:10]
+            if epoch is None:
+                loaded[tenant, task] = _loaded_of(tenant, task, row)
+                continue
             self._taken[lane] = self._taken.get(lane, 0) + 1
             claims.append(
                 Claimed(
@@ -216,7 +222,7 @@ class PostgresStore(Changing):
             )  # fmt: skip
         self._last_tenant = claims[-1].tenant
         self._hint("events")
-        return ClaimReply(now=rows[0]["now"], claims=tuple(claims))
+        return ClaimReply(now=rows[0]["now"], claims=tuple(claims), loaded=tuple(loaded.values()))
 
     async def load(self, tasks: Sequence[Claimed]) -> list[Loaded]:
         """Read inputs and journals, without locks, in the order asked."""
@@ -257,21 +263,14 @@ class PostgresStore(Changing):
         for row in issued:
             behind.setdefault(row["item"], []).append(operation_of(row))
         return [
-            Loaded(
-                tenant=tenants[row["item"] - 1],
-                task=ids[row["item"] - 1],
-                input=row["input"],
-                user=row["user_name"],
-                trace=row["trace"],
-                submitted_at=row["submitted_at"],
-                failures=row["failures"],
-                attempts=row["attempts"],
-                operations=tuple(journals.get(row["item"], ())),
-                inbox=tuple(lying.get(row["item"], ())),
-                approvals=tuple(asked.get(row["item"], ())),
-                budget=row["budget"],
-                depth=row["depth"],
-                issued=tuple(behind.get(row["item"], ())),
+            _loaded_of(
+                tenants[row["item"] - 1],
+                ids[row["item"] - 1],
+                row,
+                operations=journals.get(row["item"], ()),
+                inbox=lying.get(row["item"], ()),
+                approvals=asked.get(row["item"], ()),
+                issued=behind.get(row["item"], ()),
             )
             for row in inputs
         ]
@@ -473,3 +472,31 @@ class PostgresStore(Changing):
         if any(fired.kind == "fired" for fired in answer):
             self._hint("queue", "events")
         return answer
+
+
+def _loaded_of(
+    tenant: str,
+    task: str,
+    row: asyncpg.Record,
+    operations: Sequence[OperationRow] = (),
+    inbox: Sequence[InboxRow] = (),
+    approvals: Sequence[ApprovalRow] = (),
+    issued: Sequence[OperationRow] = (),
+) -> Loaded:
+    """Make what a task is loaded with from the row of its input and what else there is."""
+    return Loaded(
+        tenant=tenant,
+        task=task,
+        input=row["input"],
+        user=row["user_name"],
+        trace=row["trace"],
+        submitted_at=row["submitted_at"],
+        failures=row["failures"],
+        attempts=row["attempts"],
+        operations=tuple(operations),
+        inbox=tuple(inbox),
+        approvals=tuple(approvals),
+        budget=row["budget"],
+        depth=row["depth"],
+        issued=tuple(issued),
+    )

@@ -15,12 +15,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from operator import itemgetter
 
+from outlast.store.approving import ApprovalRow
+from outlast.store.contract import FEW_TASKS, SHORT_BYTES
 from outlast.store.records import (
     ANY_VERSION,
     Claimed,
     ClaimReply,
     ClaimRequest,
     Held,
+    InboxRow,
     Loaded,
     OperationRow,
     Renewed,
@@ -137,7 +140,9 @@ def claim(tx: Transaction, request: ClaimRequest, now: int | None) -> ClaimReply
     tx.run_many("make_leases", leases)
     tx.run_many("mark_served", [(place, lane) for lane, place in served.items()])
     tx.write_events()
-    return ClaimReply(now=at, claims=tuple(claims))
+    few = claims if len(claims) <= FEW_TASKS else ()
+    loaded = [begun for one in few if one.epoch == 1 and (begun := _load_beginning(tx, one)) is not None]
+    return ClaimReply(now=at, claims=tuple(claims), loaded=tuple(loaded))
 
 
 def _session_name(tx: Transaction, request: ClaimRequest) -> str | None:
@@ -289,30 +294,56 @@ def load(tx: Transaction, tasks: Sequence[Claimed]) -> list[Loaded]:
     loaded = []
     asked = tx.row("any_asked") is not None
     for one in tasks:
-        row = tx.row("load_input", (one.round, one.tenant, one.task))
+        row = tx.row("load_input", (one.round, one.tenant, one.task, None))
         if row is None:
             continue
-        input_, user, trace, submitted_at, failures, attempts, budget, depth, forked, begun, lies = row
+        *_, forked, begun, lies = row
         operations = tx.rows("load_operations", (one.tenant, one.task)) if begun else []
         loaded.append(
-            Loaded(
-                tenant=one.tenant,
-                task=one.task,
-                input=input_,
-                user=user,
-                trace=trace,
-                submitted_at=submitted_at,
-                failures=failures,
-                attempts=attempts,
-                operations=tuple(operation_row(found) for found in sorted(operations, key=itemgetter(3, 2))),
-                inbox=tuple(posting.read_inbox(tx, one.tenant, one.task)) if lies else (),
-                approvals=tuple(approving.read_approvals(tx, one.tenant, one.task)) if asked else (),
-                budget=budget,
-                depth=depth,
+            _loaded(
+                one,
+                row,
+                operations=[operation_row(found) for found in sorted(operations, key=itemgetter(3, 2))],
+                inbox=posting.read_inbox(tx, one.tenant, one.task) if lies else (),
+                approvals=approving.read_approvals(tx, one.tenant, one.task) if asked else (),
                 issued=_read_issued(tx, one) if forked else (),
             )
         )
     return loaded
+
+
+def _load_beginning(tx: Transaction, one: Claimed) -> Loaded | None:
+    """Load a task that begins with a short input; None for one that has something else to begin with."""
+    row = tx.row("load_input", (one.round, one.tenant, one.task, SHORT_BYTES))
+    return None if row is None or any(row[-3:]) else _loaded(one, row)
+
+
+def _loaded(
+    one: Claimed,
+    row: Row,
+    operations: Sequence[OperationRow] = (),
+    inbox: Sequence[InboxRow] = (),
+    approvals: Sequence[ApprovalRow] = (),
+    issued: Sequence[OperationRow] = (),
+) -> Loaded:
+    """Make what a task is loaded with from the row of its input and what else there is."""
+    input_, user, trace, submitted_at, failures, attempts, budget, depth, *_ = row
+    return Loaded(
+        tenant=one.tenant,
+        task=one.task,
+        input=input_,
+        user=user,
+        trace=trace,
+        submitted_at=submitted_at,
+        failures=failures,
+        attempts=attempts,
+        operations=tuple(operations),
+        inbox=tuple(inbox),
+        approvals=tuple(approvals),
+        budget=budget,
+        depth=depth,
+        issued=tuple(issued),
+    )
 
 
 def _read_issued(tx: Transaction, one: Claimed) -> tuple[OperationRow, ...]:

@@ -24,6 +24,9 @@ from outlast.testing.store_suite.attending import (  # noqa: E402
     TestReconcile,
     TestSessions,
 )
+from outlast.testing.store_suite.bringing import (  # noqa: E402
+    TestBroughtAlong,
+)
 from outlast.testing.store_suite.calling import (  # noqa: E402
     TestCommitIntent,
     TestRecordOutcome,
@@ -99,6 +102,7 @@ from outlast.testing.store_suite.viewing import (  # noqa: E402
 __all__ = [
     "TestApprovalTransitions",
     "TestAttemptTransitions",
+    "TestBroughtAlong",
     "TestClaim",
     "TestCommitIntent",
     "TestCoverage",

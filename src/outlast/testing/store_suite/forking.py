@@ -11,8 +11,17 @@ import pytest
 from outlast.core import ids
 from outlast.store.changing import Fork, Forked
 from outlast.store.entries import AdoptIssued, BusinessKey
-from outlast.store.records import ANY_VERSION, Claimed, Loaded, OperationRow, Submission, Submitted
+from outlast.store.records import (
+    ANY_VERSION,
+    Claimed,
+    Loaded,
+    OperationRow,
+    Serves,
+    Submission,
+    Submitted,
+)
 from outlast.store.rows import OperationFilter
+from outlast.testing.store_suite.bringing import agrees
 from outlast.testing.store_suite.guards import refuses
 from outlast.testing.store_suite.scene import HOUR, ROUND, SECOND, Backdoor, Refused, Scene, changed
 
@@ -56,6 +65,20 @@ async def run_fork(scene: Scene, origin: Submission, before: str | None = None) 
 
 class TestFork:
     """The verb ``fork``."""
+
+    @pytest.mark.parametrize("before", [None, "call-a"])
+    async def test_a_claim_brings_nothing_along_of_a_fork(self, scene: Scene, before: str | None) -> None:
+        """Not even where its journal is empty: it has calls behind it."""
+        origin = await scene.submit()
+        claimed = await scene.claim_task(origin)
+        await made(scene, claimed, "call-a")
+        await scene.write(claimed, scene.success())
+        copy = await forked(scene, origin, before)
+        assert (await ledger(scene, copy.tenant, copy.task) == []) == (before is not None)
+        serves = [Serves(agent=copy.agent, version=(await scene.task(copy)).version)]
+        reply = await scene.claim(await scene.session(), pools=[copy.pool], serves=serves)
+        assert [(one.task, one.epoch) for one in reply.claims] == [(copy.task, 1)]
+        assert await agrees(scene, reply) == [False]
 
     async def test_copies_what_was_asked_for(self, scene: Scene) -> None:
         record = await scene.submit(budget=scene.text("budget"), announce=True, deadline_us=HOUR)

@@ -33,22 +33,16 @@ select tenant, task
 
 -- Claim queued tasks for a session.
 -- name: claim
-select tenant, task, epoch, round, agent, version, facts, deadline_at, cancelling, lane, now, refused
-  from outlast.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12);
+select tenant, task, epoch, round, agent, version, facts, deadline_at, cancelling, lane, now, refused, input, user_name,
+       trace, submitted_at, failures, attempts, budget, depth
+  from outlast.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14);
 
 -- Read inputs of tasks, whether something lies before them, and count their ended attempts; no locks.
 -- name: load_inputs
-select c.item, i.input, i.user_name, i.trace, i.submitted_at, a.failures, a.attempts, i.budget, i.depth,
-       i.forked_from is not null as forked,
-       exists (select from outlast.operations o where o.tenant = c.tenant and o.task = c.task) as begun,
-       exists (select from outlast.inbox b
-                where b.tenant = c.tenant and b.task = c.task and b.taken_by is null) as heard
+select c.item, i.input, i.user_name, i.trace, i.submitted_at, i.failures, i.attempts, i.budget, i.depth, i.forked,
+       i.begun, i.heard
   from unnest($1::text[], $2::text[], $3::integer[]) with ordinality as c (tenant, task, round, item)
-  join outlast.inputs i on i.tenant = c.tenant and i.task = c.task
- cross join lateral (
-       select count(*) filter (where a.round = c.round and a."end" = 'failed') as failures, count(*) as attempts
-         from outlast.attempts a
-        where a.tenant = c.tenant and a.task = c.task) a
+ cross join lateral outlast.load_input(c.tenant, c.task, c.round) i
  order by c.item;
 
 -- Read the journals of tasks; no locks.

@@ -96,7 +96,7 @@ from approvals
 limit 1;
 
 -- Read a claimed task's input, count its ended attempts, and say whether it has a journal and whether something lies
--- before it.
+-- before it. Of one with more bytes of text than a bound nothing is read.
 -- name: load_input
 select input, user_name, trace, submitted_at,
     (select count(*) from attempts
@@ -108,7 +108,9 @@ select input, user_name, trace, submitted_at,
     exists (select 1 from inbox
         where inbox.tenant = inputs.tenant and inbox.task = inputs.task and inbox.taken_by is null)
 from inputs
-where tenant = :tenant and task = :task;
+where tenant = :tenant and task = :task
+    and (:most is null or octet_length(input) + coalesce(octet_length(user_name), 0)
+        + coalesce(octet_length(trace), 0) + coalesce(octet_length(budget), 0) <= :most);
 
 -- Read a task's journal; the few rows of one task are put in order by who asked.
 -- name: load_operations

@@ -1,18 +1,49 @@
--- claim: queued tasks become leases of one session.
+-- load_input, claim: queued tasks become leases of one session.
 --
 -- Lock order: the claimers' advisory lock, which lives inside this one call; the session's row; heads with skip
 -- locked, so that a head that somebody holds is left for later and nobody waits; then entries, leases, events and marks.
--- What is fenced: state and lane are read from the locked head, so that a stale entry claims nothing.
+-- What is fenced: state and lane are read from the locked head, so that a stale entry claims nothing. What is brought
+-- along is read once every head is taken, in statements of their own: whoever puts something before a task or into its
+-- journal locks its head, so that it is what the worker would load.
 --
 -- Cost: each lane is looked into from its mark on. The index entries of claimed tasks stay until a vacuum may remove
 -- them, which is not before the oldest snapshot anywhere in the database ends; below the mark nobody walks over them.
 
--- Claim up to a limit; answers a row for each lease, or one row without a task: nothing, or refused.
+-- Read a claimed task's input, count its ended attempts, and say whether it is a fork, whether it has a journal and
+-- whether something lies before it; no locks. bytes: of all the text, none of which is read for that. The server puts the text of this in the place of its call. What exists is asked
+-- for by a look for one row: an exists may be answered by reading a whole table once, where few rows were known of it.
+create function outlast.load_input(p_tenant text, p_task text, p_round integer)
+returns table (input text, user_name text, trace text, submitted_at bigint, failures bigint, attempts bigint,
+               budget text, depth integer, forked boolean, begun boolean, heard boolean, bytes integer)
+language sql stable as $$
+select i.input, i.user_name, i.trace, i.submitted_at, a.failures, a.attempts, i.budget, i.depth::integer,
+       i.forked_from is not null,
+       coalesce((select true from outlast.operations o where o.tenant = p_tenant and o.task = p_task limit 1), false),
+       coalesce((select true
+                   from outlast.inbox b
+                  where b.tenant = p_tenant and b.task = p_task and b.taken_by is null
+                  limit 1), false),
+       octet_length(i.input) + coalesce(octet_length(i.user_name), 0) + coalesce(octet_length(i.trace), 0)
+           + coalesce(octet_length(i.budget), 0)
+  from outlast.inputs i
+ cross join lateral (
+       select count(*) filter (where a.round = p_round and a."end" = 'failed') as failures, count(*) as attempts
+         from outlast.attempts a
+        where a.tenant = p_tenant and a.task = p_task) a
+ where i.tenant = p_tenant and i.task = p_task
+$$;
+
+-- Claim up to a limit; answers a row for each lease, or one row without a task: nothing, or refused. A claim that took
+-- no more than p_few adds what those tasks are loaded with that begin and whose texts have no more than p_short bytes:
+-- rows without an epoch. With both bounds the answer stays small enough for a client that does not read it.
 create function outlast.claim(
     p_session text, p_pools text[], p_agents text[], p_versions text[], p_defaults boolean[], p_limit integer,
-    p_config text, p_fence bigint, p_now bigint, p_after text, p_marks bigint[], p_counts bigint[]
+    p_config text, p_fence bigint, p_now bigint, p_after text, p_marks bigint[], p_counts bigint[],
+    p_few integer, p_short integer
 ) returns table (tenant text, task text, epoch bigint, round integer, agent text, version text, facts bigint,
-                 deadline_at bigint, cancelling boolean, lane bigint, now bigint, refused boolean)
+                 deadline_at bigint, cancelling boolean, lane bigint, now bigint, refused boolean, input text,
+                 user_name text, trace text, submitted_at bigint, failures bigint, attempts bigint, budget text,
+                 depth integer)
 language plpgsql volatile as $$
 #variable_conflict use_column
 declare
@@ -48,6 +79,9 @@ declare
     t_event bigint[];
     t_deadline bigint[];
     t_undoing boolean[];
+    b_tenant text[] := '{}';
+    b_task text[] := '{}';
+    b_round integer[] := '{}';
 begin
     -- One claimer at a time, from here to the end of this call's transaction. Blocking is harmless: whoever holds it is
     -- inside this same function, on the server.
@@ -56,8 +90,9 @@ begin
       from outlast.sessions s
      where s.id = p_session and s.lost_at is null and s.fence <= p_fence;
     if not found then
-        return query select null::text, null::text, null::bigint, null::integer, null::text, null::text, null::bigint,
-               null::bigint, null::boolean, null::bigint, coalesce(p_now, outlast.clock_us()), true;
+        now := coalesce(p_now, outlast.clock_us());
+        refused := true;
+        return next;
         return;
     end if;
 
@@ -137,8 +172,9 @@ begin
               where s.id = p_session and s.lost_at is null and s.fence <= p_fence
                 for key share;
             if not found then
-                return query select null::text, null::text, null::bigint, null::integer, null::text, null::text,
-                       null::bigint, null::bigint, null::boolean, null::bigint, v_now, true;
+                now := v_now;
+                refused := true;
+                return next;
                 return;
             end if;
         end if;
@@ -200,7 +236,8 @@ begin
                   from got g
             )
             select g.tenant, g.task, g.epoch, g.round, g.agent, g.version, g.facts, g.deadline_at, g.undoing, g.lane,
-                   v_now, false
+                   v_now, false, null::text, null::text, null::text, null::bigint, null::bigint, null::bigint, null::text,
+                   null::integer
               from got g
              order by g.place;
         end if;
@@ -219,14 +256,36 @@ begin
         -- Look again only where stale entries or locked heads stood in the way of others, and further each time: a claim
         -- that takes little passes as many of them as one that takes much.
         v_room := v_room - cardinality(t_place);
+        if p_limit - v_room <= p_few then
+            for v_item in 1..cardinality(t_place) loop
+                if t_epoch[v_item] = 0 then
+                    b_tenant := b_tenant || q_tenant[t_place[v_item]];
+                    b_task := b_task || q_task[t_place[v_item]];
+                    b_round := b_round || t_round[v_item];
+                end if;
+            end loop;
+        end if;
         exit when v_room <= 0 or v_seen < v_look;
         v_look := greatest(v_room + v_seen - v_stale, least(2 * v_look, 2000));
     end loop;
 
+    -- Tasks that were never claimed before are brought along; but not those that somebody has given something to begin
+    -- with.
+    if p_limit - v_room <= p_few and b_task <> '{}' then
+        return query
+        select c.tenant, c.task, null::bigint, null::integer, null::text, null::text, null::bigint, null::bigint,
+               null::boolean, null::bigint, v_now, false, i.input, i.user_name, i.trace, i.submitted_at, i.failures,
+               i.attempts, i.budget, i.depth
+          from unnest(b_tenant, b_task, b_round) as c (tenant, task, round)
+         cross join lateral outlast.load_input(c.tenant, c.task, c.round) i
+         where i.bytes <= p_short and not (i.forked or i.begun or i.heard);
+    end if;
+
     -- Nothing: the time all the same.
     if v_room = p_limit then
-        return query select null::text, null::text, null::bigint, null::integer, null::text, null::text, null::bigint,
-               null::bigint, null::boolean, null::bigint, v_now, false;
+        now := v_now;
+        refused := false;
+        return next;
     end if;
 end
 $$;
