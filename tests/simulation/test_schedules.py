@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import hashlib
 import json
@@ -9,6 +10,7 @@ import os
 import subprocess
 import sys
 import warnings
+from typing import Any
 
 import pytest
 from tests.defects.catalogue import DEFECTS, Patch
@@ -19,6 +21,7 @@ from outlast.testing.simulation import Faults, run_schedule
 from outlast.testing.simulation.__main__ import main
 from outlast.testing.simulation.agents import AGENTS
 from outlast.testing.simulation.coverage import PROMISED, UNREACHED
+from outlast.testing.simulation.judging import Judge
 from outlast.testing.simulation.service import TicketService
 
 CRASHES = 200
@@ -35,6 +38,22 @@ def test_a_crash_at_any_await_leaves_one_effect_and_every_promise() -> None:
     assert not broken, "\n".join(broken[:5])
     # A schedule whose task ends before the drawn await has none; most have one.
     assert crashes > 0.8 * CRASHES
+
+
+def test_what_is_left_is_judged_at_the_moment_in_which_it_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever keeps rules goes on to the end, and was told of one taken back that had stood till then."""
+    judge, at = Judge.judge, []
+
+    def judging(self: Judge, *given: Any) -> None:
+        task = asyncio.current_task()
+        at.append(None if task is None else task.get_name())
+        judge(self, *given)
+
+    monkeypatch.setattr(Judge, "judge", judging)
+    assert run_schedule(745, tasks=1, agents=("refund",), faults=Faults.calm()).violations == ()
+    assert at == ["script"]
 
 
 @pytest.mark.parametrize("faults", [Faults.one_crash(), Faults.everything()], ids=["one_crash", "everything"])

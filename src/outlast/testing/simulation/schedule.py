@@ -217,9 +217,6 @@ class _Schedule:
             self.violations.append(f"a client or the script failed: {error!r}")
         finally:
             unsubscribe()
-        if dump is not None:
-            living = {member.node for member, _, _ in self.serving.values() if not member.node.dead}
-            self.judge.judge(dump, living)
         self.violations += [f"accident: {each}" for each in loop.accidents]
         report = Report(
             seed=self.seed,
@@ -272,7 +269,11 @@ class _Schedule:
         self.people.leave()
         for each in self.ingredients:
             each.leave()
-        return await world.database.dump()
+        dump = await world.database.dump()
+        # At this very moment: whoever keeps something is still at it, and is told more than was there.
+        living = {member.node for member, _, _ in self.serving.values() if not member.node.dead}
+        self.judge.judge(dump, living)
+        return dump
 
     async def _rest(self) -> None:
         """Wait until those tasks have ended too that no client follows (children and forks, some of them made
