@@ -293,15 +293,6 @@ def what_a_person_refused(patch: Patch) -> None:
     patch.set(approving, "refuses", lambda *_: False)
 
 
-@defect(
-    "the gate does not look whether a person has refused",
-    seen="a person has refused it",
-    faults=Faults(brink=0.9, rules=2),
-)
-def gate_ignores_refusal(patch: Patch) -> None:
-    patch.set(approving, "refuses", lambda *_: False)
-
-
 @_in_world(RULED, "a rule that was taken back stands", "were taken back")
 def rule_taken_back_stands(patch: Patch) -> None:
     patch.sql("withdraw_rule", "withdrawn_at = :now", "withdrawn_at = nullif(:now, :now)")

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 from tests.defects import runner
-from tests.defects.catalogue import DEFECTS, Patch
-
-from outlast.testing.simulation import crowded, run_schedule
+from tests.defects.catalogue import DEFECTS
 
 QUICK = sorted(name for name, one in DEFECTS.items() if one.quick)
 MEASURED = {row["name"]: row for row in json.loads(runner.RESULT.read_text())["defects"]}
@@ -20,18 +17,6 @@ def test_a_deliberate_fault_is_found(name: str) -> None:
     # Where it was seen last: it falls there at once, or soon after if the code has gone on.
     found = runner.look_for(DEFECTS[name], budget=runner.BUDGET, first=MEASURED[name]["seed"])
     assert found.caught, found
-
-
-@pytest.mark.parametrize(("name", "seed"), [("gate_ignores_news", 728565), ("gate_ignores_refusal", 528724)])
-def test_what_a_gate_refuses_is_seen_where_it_was_found_once(name: str, seed: int) -> None:
-    """In the schedules that are kept (``tests/simulation/test_seeds.py``), as they were."""
-    given = crowded(seed)
-    given["faults"] = replace(given["faults"], throttled=0.0)
-    assert not run_schedule(seed, **given).violations
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        DEFECTS[name].apply(Patch(monkeypatch))
-        told = run_schedule(seed, **given).violations
-    assert any(DEFECTS[name].seen in each for each in told)
 
 
 def test_what_is_no_fault_is_not_found() -> None:

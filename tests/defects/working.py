@@ -30,7 +30,7 @@ def epoch_not_compared(patch: Patch) -> None:
 
 @defect("a claim leaves the epoch as it was", quick=True)
 def epoch_not_raised(patch: Patch) -> None:
-    patch.sql("claim_head", "epoch = epoch + 1", "epoch = max(epoch, 1)")
+    patch.sql("claim_heads", "epoch = tasks.epoch + 1", "epoch = max(tasks.epoch, 1)")
 
 
 @defect("a session that was swept may claim")

@@ -254,7 +254,7 @@ HEAD_FENCES = {
     "write_heads": "and epoch = :epoch",
     "count_events": "and epoch = :epoch and state = 'running'",
     "count_all": "and epoch = :epoch and state = 'running'",
-    "claim_head": "and state = 'queued'",
+    "claim_heads": "and state = 'queued'",
     "count_children": "and epoch = :epoch and state = 'running'",
 }
 """What each statement that changes a head compares."""

@@ -34,7 +34,7 @@ OF_ALL = {
     },
     "sqlite": {
         "read_lane", "count_queued", "count_running", "count_waiting", "read_task", "read_end", "busy_lanes",
-        "read_entries", "drop_entries", "mark_served",
+        "drop_entries", "mark_served",
         "end_session", "session_leases", "lost_leases",
         "schedules_due", "next_schedule", "due_wakes", "next_due", "drop_waits", "read_posts", "next_held",
         "read_held", "all_pauses",

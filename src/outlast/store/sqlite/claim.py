@@ -94,6 +94,7 @@ def claim(tx: Transaction, request: ClaimRequest, now: int | None) -> ClaimReply
     if worker is None:
         return ClaimReply(now=at, claims=(), refused=True)
     claims: list[Claimed] = []
+    heads: dict[tuple[str, str], Row] = {}
     leases: list[Row] = []
     gone: list[Row] = []
     served: dict[int, int] = {}
@@ -108,17 +109,16 @@ def claim(tx: Transaction, request: ClaimRequest, now: int | None) -> ClaimReply
         taken = tenant.take(tx, chunk)
         if taken is None:
             continue
-        lane, seq, task = taken
+        lane, (seq, task, read, round_, facts, last_event, deadline_at, undoing) = taken
         gone.append((lane.id, seq))
-        to = lane.id
-        if lane.bound != lane.version:
-            to = tx.lane((lane.pool, lane.agent, lane.version, lane.tenant, lane.priority))
-        row = tx.row("claim_head", (to, lane.tenant, task, lane.id))
-        if row is None:
+        if read is None or (lane.tenant, task) in heads:
             # A stale entry: the task was taken, ended or moved on another way.
             tenants.back(tenant)
             continue
-        epoch, round_, facts, last_event, deadline_at, undoing = row
+        to, epoch, last_event = lane.id, read + 1, last_event + 1
+        if lane.bound != lane.version:
+            to = tx.lane((lane.pool, lane.agent, lane.version, lane.tenant, lane.priority))
+        heads[lane.tenant, task] = (to, lane.tenant, task, lane.id)
         claims.append(
             Claimed(
                 tenant=lane.tenant,
@@ -136,13 +136,15 @@ def claim(tx: Transaction, request: ClaimRequest, now: int | None) -> ClaimReply
         data = json_text({"worker": worker, "version": lane.version})
         tx.append_event((lane.tenant, task, last_event, "attempt.started", epoch, data, at))
         served[lane.id] = tenants.served(tenant)
+    claimed = tx.run_all("claim_heads", list(heads.values()))
+    assert claimed == len(heads), "a head changed inside its own transaction"
     tx.run_many("drop_entries", gone)
     tx.run_many("make_leases", leases)
     tx.run_many("mark_served", [(place, lane) for lane, place in served.items()])
     tx.write_events()
     few = claims if len(claims) <= FEW_TASKS else ()
-    loaded = [begun for one in few if one.epoch == 1 and (begun := _load_beginning(tx, one)) is not None]
-    return ClaimReply(now=at, claims=tuple(claims), loaded=tuple(loaded))
+    begun = _load_beginning(tx, [one for one in few if one.epoch == 1])
+    return ClaimReply(now=at, claims=tuple(claims), loaded=tuple(begun))
 
 
 def _session_name(tx: Transaction, request: ClaimRequest) -> str | None:
@@ -204,19 +206,20 @@ class _Tenant:
     def oldest(self) -> int:
         return self._lanes[0][1] if self._lanes else 0
 
-    def take(self, tx: Transaction, chunk: int) -> tuple[_Lane, int, str] | None:
-        """Take this tenant's next queue entry: lane, place and task; None when there is none."""
+    def take(self, tx: Transaction, chunk: int) -> tuple[_Lane, Row] | None:
+        """Take this tenant's next queue entry, as it was read: place, task and head; None when there is
+        none."""
         if not self._lanes:
             return None
         order, seq, id_, lane, entries = heapq.heappop(self._lanes)
         if not entries:
             entries.extend(tx.rows("read_entries", (lane.id, seq - 1, chunk)))
-        _, task = entries.popleft()
+        entry = entries.popleft()
         if not entries:
             entries.extend(tx.rows("read_entries", (lane.id, seq, chunk)))
         if entries:
             heapq.heappush(self._lanes, (order, entries[0][0], id_, lane, entries))
-        return lane, seq, task
+        return lane, entry
 
 
 class _Turns:
@@ -293,10 +296,7 @@ def load(tx: Transaction, tasks: Sequence[Claimed]) -> list[Loaded]:
     """Read inputs and journals; see ``Store.load``. A task that is not there is left out."""
     loaded = []
     asked = tx.row("any_asked") is not None
-    for one in tasks:
-        row = tx.row("load_input", (one.round, one.tenant, one.task, None))
-        if row is None:
-            continue
+    for one, row in _inputs(tx, tasks, None):
         *_, forked, begun, lies = row
         operations = tx.rows("load_operations", (one.tenant, one.task)) if begun else []
         loaded.append(
@@ -312,10 +312,16 @@ def load(tx: Transaction, tasks: Sequence[Claimed]) -> list[Loaded]:
     return loaded
 
 
-def _load_beginning(tx: Transaction, one: Claimed) -> Loaded | None:
-    """Load a task that begins with a short input; None for one that has something else to begin with."""
-    row = tx.row("load_input", (one.round, one.tenant, one.task, SHORT_BYTES))
-    return None if row is None or any(row[-3:]) else _loaded(one, row)
+def _load_beginning(tx: Transaction, tasks: Sequence[Claimed]) -> list[Loaded]:
+    """Load tasks that begin with a short input, and nothing else to begin with."""
+    return [_loaded(one, row) for one, row in _inputs(tx, tasks, SHORT_BYTES) if not any(row[-3:])]
+
+
+def _inputs(tx: Transaction, tasks: Sequence[Claimed], most: int | None) -> list[tuple[Claimed, Row]]:
+    """Read the inputs of tasks, in their order; not of those that have more bytes of text than ``most``."""
+    asked = [(one.tenant, one.task, one.round, most) for one in tasks]
+    found = {place: tuple(row) for place, *row in tx.rows_of("load_inputs", asked)}
+    return [(one, found[place]) for place, one in enumerate(tasks) if place in found]
 
 
 def _loaded(

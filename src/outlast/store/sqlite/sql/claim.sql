@@ -58,11 +58,14 @@ select pool, agent, version, served
 from lanes
 where tenant = :tenant;
 
--- Read the oldest entries of a lane after a place.
+-- Read the oldest entries of a lane after a place, each with the head that it stands for, if it still does: a stale
+-- entry claims nothing.
 -- name: read_entries
-select seq, task
+select seq, queue.task, epoch, round, facts, last_event, deadline_at, undoing
 from queue
-where lane = :lane and seq > :after
+left join tasks on tasks.tenant = queue.tenant and tasks.id = queue.task
+    and tasks.state = 'queued' and tasks.lane = queue.lane
+where queue.lane = :lane and seq > :after
 order by seq
 limit :limit;
 
@@ -71,12 +74,13 @@ limit :limit;
 delete from queue
 where lane = :lane and seq = :seq;
 
--- Claim a task: guarded by its state and lane, so that a stale queue entry claims nothing.
--- name: claim_head
+-- Claim tasks, each guarded by the state and the lane that were read.
+-- name: claim_heads
 update tasks
-set state = 'running', epoch = epoch + 1, last_event = last_event + 1, lane = :lane
-where tenant = :tenant and id = :task and state = 'queued' and lane = :lane_read
-returning epoch, round, facts, last_event, deadline_at, undoing;
+set state = 'running', epoch = tasks.epoch + 1, last_event = tasks.last_event + 1, lane = new.value ->> 0
+from jsonb_each(:rows) as new
+where tasks.tenant = new.value ->> 1 and tasks.id = new.value ->> 2 and tasks.lane = new.value ->> 3
+    and tasks.state = 'queued';
 
 -- Write leases.
 -- name: make_leases
@@ -95,22 +99,23 @@ select 1
 from approvals
 limit 1;
 
--- Read a claimed task's input, count its ended attempts, and say whether it has a journal and whether something lies
--- before it. Of one with more bytes of text than a bound nothing is read.
--- name: load_input
-select input, user_name, trace, submitted_at,
+-- Read claimed tasks' inputs, count their ended attempts, and say whether they have a journal and whether something lies
+-- before them; and which of those asked for each is. Of one with more bytes of text than a bound nothing is read.
+-- name: load_inputs
+select asked.key, input, user_name, trace, submitted_at,
     (select count(*) from attempts
-     where attempts.tenant = inputs.tenant and attempts.task = inputs.task and attempts.round = :round
+     where attempts.tenant = inputs.tenant and attempts.task = inputs.task and attempts.round = asked.value ->> 2
          and attempts."end" = 'failed'),
     (select count(*) from attempts where attempts.tenant = inputs.tenant and attempts.task = inputs.task),
     budget, depth, forked_from is not null,
     exists (select 1 from operations where operations.tenant = inputs.tenant and operations.task = inputs.task),
     exists (select 1 from inbox
         where inbox.tenant = inputs.tenant and inbox.task = inputs.task and inbox.taken_by is null)
-from inputs
-where tenant = :tenant and task = :task
-    and (:most is null or octet_length(input) + coalesce(octet_length(user_name), 0)
-        + coalesce(octet_length(trace), 0) + coalesce(octet_length(budget), 0) <= :most);
+from jsonb_each(:names) as asked
+cross join inputs on inputs.tenant = asked.value ->> 0 and inputs.task = asked.value ->> 1
+where asked.value ->> 3 is null
+    or octet_length(input) + coalesce(octet_length(user_name), 0) + coalesce(octet_length(trace), 0)
+        + coalesce(octet_length(budget), 0) <= asked.value ->> 3;
 
 -- Read a task's journal; the few rows of one task are put in order by who asked.
 -- name: load_operations
