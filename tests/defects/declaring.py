@@ -5,6 +5,7 @@ Functions are replaced and SQL statements changed in memory; the product has no 
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,10 @@ class Patch:
         self._monkeypatch = monkeypatch
 
     def set(self, owner: Any, name: str, value: Any) -> None:
-        """Replace a function or a value, which has to be there."""
+        """Replace a function, by one that takes what it takes, or a value; it has to be there."""
+        before = getattr(owner, name)
+        if inspect.isroutine(before) and inspect.isroutine(value):
+            assert takes(value, before), f"what is to replace {name} does not take what {name} takes"
         self._monkeypatch.setattr(owner, name, value)
 
     def sql(self, name: str, old: str, new: str) -> None:
@@ -31,6 +35,20 @@ class Patch:
         text = SQL[name]
         assert old in text, f"{name} does not say {old!r}"
         self._monkeypatch.setitem(SQL, name, text.replace(old, new))
+
+
+def takes(function: Callable[..., Any], given: Callable[..., Any]) -> bool:
+    """Whether a function can be called as another one is: with all of its parameters."""
+    parameters = inspect.signature(given).parameters.values()
+    positional = [
+        one.name for one in parameters if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ]
+    named = {one.name: one for one in parameters if one.kind is one.KEYWORD_ONLY}
+    try:
+        inspect.signature(function).bind(*positional, **named)
+    except TypeError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

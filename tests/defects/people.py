@@ -210,8 +210,8 @@ def undone_without_decision(patch: Patch) -> None:
 def unknown_undo_is_done(patch: Patch) -> None:
     undo = undoing.Undoing._undo
 
-    async def surely(self: Any, row: Any) -> bool:
-        await undo(self, row)
+    async def surely(self: Any, row: Any, heard: int) -> bool:
+        await undo(self, row, heard)
         return True
 
     patch.set(undoing.Undoing, "_undo", surely)

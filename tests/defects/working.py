@@ -229,7 +229,7 @@ def batch_applied_twice(patch: Patch) -> None:
 
 @defect("numbers of events are given out twice")
 def event_numbers_reused(patch: Patch) -> None:
-    patch.sql("count_events", "set last_event = :last_event", "set last_event = last_event + 0 * :last_event")
+    patch.sql("count_events", "= new.value ->> 0", "= last_event + 0 * (new.value ->> 0)")
     patch.sql("append_events", "insert into events", "insert or replace into events")
 
 

@@ -253,7 +253,6 @@ HEAD_FENCES = {
     "write_head": "and epoch = :epoch_read",
     "write_heads": "and epoch = :epoch",
     "count_events": "and epoch = :epoch and state = 'running'",
-    "count_all": "and epoch = :epoch and state = 'running'",
     "claim_heads": "and state = 'queued'",
     "count_children": "and epoch = :epoch and state = 'running'",
 }

@@ -51,7 +51,7 @@ class Later:
         assert kept == len(self.attempts), "a running task has a lease"
         self._tx.run_all("drop_leases", self.leases)
         self._tx.run_all("keep_results", self.results)
-        changed = self._tx.run_all("write_heads", self.heads) + self._tx.run_all("count_all", self.counts)
+        changed = self._tx.run_all("write_heads", self.heads) + self._tx.run_all("count_events", self.counts)
         assert changed == len(self.heads) + len(self.counts), "a head changed inside its own transaction"
         self.attempts, self.leases, self.results, self.heads, self.counts = [], [], [], [], []
 
@@ -183,12 +183,8 @@ class Head:
     def save_events(self) -> None:
         """Write only how far the events of a running task were counted."""
         if self.last_event != self._last_event_read:
-            row = (self.last_event, self.tenant, self.task, self.epoch)
-            if self._later is not None:
-                self._later.counts.append(row)
-                return
-            changed = self._tx.run("count_events", row)
-            assert changed == 1, "the head changed inside its own transaction"
+            assert self._later is not None, "only a flush writes of tasks that go on running"
+            self._later.counts.append((self.last_event, self.tenant, self.task, self.epoch))
 
     def save_children(self) -> None:
         """Write how many children a running task has, and how far its events were counted with them."""

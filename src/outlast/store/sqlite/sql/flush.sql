@@ -16,14 +16,8 @@ values (:writer, :number, :verdicts, :now)
 on conflict (id) do update
 set number = excluded.number, verdicts = excluded.verdicts, updated_at = excluded.updated_at;
 
--- Count a head's events on, fenced by its epoch.
--- name: count_events
-update tasks
-set last_event = :last_event
-where tenant = :tenant and id = :task and epoch = :epoch and state = 'running';
-
 -- Count heads' events on, each fenced by its epoch.
--- name: count_all
+-- name: count_events
 update tasks
 set last_event = new.value ->> 0
 from jsonb_each(:rows) as new
