@@ -25,6 +25,14 @@ from outlast.store.sqlite import SqliteStore
 from outlast.store.sqlite.adapter import path_of
 
 
+async def test_an_sqlite_that_is_too_old_is_refused_by_its_version(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apsw, "sqlite_lib_version", lambda: "3.50.4")
+    with pytest.raises(ConfigurationError, match=r"SQLite 3\.51 or newer is needed, and apsw .* 3\.50\.4"):
+        await SqliteStore(sqlite_url).migrate()
+
+
 @pytest.mark.parametrize(
     ("url", "path"),
     [

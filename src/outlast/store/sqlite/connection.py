@@ -8,10 +8,12 @@ from pathlib import Path
 import apsw
 
 from outlast import clock
-from outlast.errors import StoreUnavailable
+from outlast.errors import ConfigurationError, StoreUnavailable
 from outlast.store.contract import BatchRejected
 
 MEMORY = ":memory:"
+OLDEST = (3, 51)
+"""The first SQLite that has ``jsonb_each``."""
 BUSY_SECONDS = 30.0
 """How long a writer goes on asking for the lock before its callers are told StoreUnavailable."""
 BUSY_SLICE_MS = 200
@@ -92,8 +94,14 @@ def is_missing(path: str) -> bool:
 def connect(path: str, *, cache_kib: int = 16_384) -> apsw.Connection:
     """Open a connection: WAL, synchronous FULL, no foreign keys; the parent folder is made.
 
-    Raises StoreUnavailable when the path cannot be opened.
+    Raises StoreUnavailable when the path cannot be opened, ConfigurationError for an SQLite that is too old.
     """
+    version = apsw.sqlite_lib_version()
+    if tuple(int(part) for part in version.split(".")) < OLDEST:
+        raise ConfigurationError(
+            f"SQLite {'.'.join(map(str, OLDEST))} or newer is needed, and apsw was built with {version}:"
+            " install the apsw that brings its own (pip install --force-reinstall --only-binary apsw apsw)"
+        )
     try:
         if path != MEMORY:
             Path(path).parent.mkdir(parents=True, exist_ok=True)
