@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,11 @@ from outlast.testing.simulation.coverage import FAULTS, PROMISED, Coverage
 from outlast.testing.simulation.runs import SHOWN, Tally, run, run_apart
 from outlast.testing.simulation.weather import Faults
 
-SCHEDULES = int(os.environ.get("OUTLAST_TEST_SCHEDULES", "10000"))
-"""They take a minute and a half of one core; each deliberate fault but one is found within 2,000."""
+SCHEDULES = int(os.environ.get("OUTLAST_TEST_SCHEDULES", "20000"))
+LEAST = 4_000
+SECONDS = float(os.environ.get("OUTLAST_TEST_SCHEDULES_SECONDS", "160"))
+"""How many are played at most, and at least; and for how much processor time at most, beyond the least. A
+core plays a hundred a second, some more, some fewer, and a run of the tests has ten minutes."""
 PARTS = 40
 
 
@@ -35,8 +39,11 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_the_world_s_own_mixture_keeps_every_promise(part: int, shelf: Path) -> None:
-    size = SCHEDULES // PARTS
-    tally = run(1 + part * size, size)
+    size, began, tally = SCHEDULES // PARTS, time.process_time(), Tally()
+    while tally.schedules < size:
+        if tally.schedules >= LEAST // PARTS and time.process_time() - began > SECONDS / PARTS:
+            break
+        tally.add(run(1 + part * size + tally.schedules, min(10, size - tally.schedules)))
     assert not tally.broken, "\n".join(tally.told)
     _put_down(tally, shelf / f"{part}.json")
     told = list(shelf.glob("*.json"))
