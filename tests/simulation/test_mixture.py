@@ -22,7 +22,7 @@ from outlast.testing.simulation.weather import Faults
 
 SCHEDULES = int(os.environ.get("OUTLAST_TEST_SCHEDULES", "20000"))
 LEAST = 4_000
-SECONDS = float(os.environ.get("OUTLAST_TEST_SCHEDULES_SECONDS", "160"))
+SECONDS = float(os.environ.get("OUTLAST_TEST_SCHEDULES_SECONDS", "100"))
 """How many are played at most, and at least; and for how much processor time at most, beyond the least. A
 core plays a hundred a second, some more, some fewer, and a run of the tests has ten minutes."""
 PARTS = 40
