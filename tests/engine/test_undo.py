@@ -784,7 +784,7 @@ async def test_the_settler_settles_an_undo_of_a_task_that_has_ended_and_never_gi
         await task.call(hold)
         raise LookupError
 
-    handle = await house.app.submit(agent, deadline=3.0)
+    handle = await house.app.submit(agent, deadline=1.5)
     house.start(grace_s=0.0)
     view = await house.ended(handle)
     assert said(view)["left"] == ["hold#1"]
