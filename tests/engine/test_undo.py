@@ -764,9 +764,13 @@ async def test_the_settler_settles_an_undo_of_a_task_that_has_ended_and_never_gi
     house: House, there: bool
 ) -> None:
     begun: list[str] = []
+    over = asyncio.Event()
 
     async def find(call: ToolCall) -> bool | None:
         assert call.idempotency_key.endswith(":hold#1/undo")
+        if there and not over.is_set():
+            # The worker may come to ask before the task's time is over by its own estimate.
+            raise ConnectionError("nobody is there")
         return True if there else None
 
     @house.app.tool(effect="queryable", find=find, visible_within=0, timeout="1h")
@@ -789,6 +793,7 @@ async def test_the_settler_settles_an_undo_of_a_task_that_has_ended_and_never_gi
     view = await house.ended(handle)
     assert said(view)["left"] == ["hold#1"]
     assert len(begun) == 1
+    over.set()
     operation = f"{handle.id}:hold#1/undo"
     row, place = await looked_at(house, operation)
     if there:
