@@ -250,7 +250,6 @@ SQLITE = {
 }
 
 HEAD_FENCES = {
-    "write_head": "and epoch = :epoch_read",
     "write_heads": "and epoch = :epoch",
     "count_events": "and epoch = :epoch and state = 'running'",
     "claim_heads": "and state = 'queued'",

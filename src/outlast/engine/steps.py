@@ -182,7 +182,7 @@ async def _work(
     if in_process(function):
         text = await _in_process(run, key, function, args, named)
         return values.decode(text), text
-    if is_async(function):
+    if _is_async(function):
         result = await function(*args, **named)
     else:
         context = contextvars.copy_context()
@@ -193,7 +193,7 @@ async def _work(
     return plain, values.encode(plain, what=f"the result of step {name}")
 
 
-def is_async(function: Callable[..., Any]) -> bool:
+def _is_async(function: Callable[..., Any]) -> bool:
     """Answer whether a function makes coroutines; what the compiler knows of it costs least to ask."""
     code = getattr(function, "__code__", None)
     if isinstance(code, CodeType) and code.co_flags & inspect.CO_COROUTINE:

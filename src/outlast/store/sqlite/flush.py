@@ -30,7 +30,7 @@ from outlast.store.entries import (
     TaskWrites,
 )
 from outlast.store.sqlite import approving, changing, counts, forking, gate, keys, outside
-from outlast.store.sqlite.heads import Head, Later, any_unsettled, json_text
+from outlast.store.sqlite.heads import Head, Writes, any_unsettled, json_text
 from outlast.store.sqlite.transaction import Row, Transaction
 
 MANY: Final = 4
@@ -76,8 +76,8 @@ def _parts(writes: Sequence[TaskWrites]) -> Iterator[list[TaskWrites]]:
 
 def _write_part(tx: Transaction, part: list[TaskWrites], at: int) -> list[Flushed]:
     """Write what there is of different tasks; a verdict for each."""
-    later = Later(tx)
-    heads = Head.read_all(tx, [(writes.tenant, writes.task) for writes in part], at, later)
+    put_off = Writes(tx, at_once=False)
+    heads = Head.read_all(tx, [(writes.tenant, writes.task) for writes in part], at, put_off)
     fenced = [head if _holds(head, writes) else None for head, writes in zip(heads, part, strict=True)]
     begun = _record_first(tx, [(head, writes) for head, writes in zip(fenced, part, strict=True) if head])
     verdicts = []
@@ -86,7 +86,7 @@ def _write_part(tx: Transaction, part: list[TaskWrites], at: int) -> list[Flushe
             verdicts.append(Flushed(kind="stale", state="running" if head is None else _state(head)))
         else:
             verdicts.append(_write_task(tx, passed, writes, begun.get(passed, 0)))
-    later.write()
+    put_off.write()
     return verdicts
 
 
@@ -204,7 +204,7 @@ def _row(head: Head, entry: RecordOperation) -> Row:
 
 def _add(tx: Transaction, head: Head, entry: RecordOperation) -> bool:
     """Put an operation on record that is not there."""
-    return bool(tx.run("record_operation", _row(head, entry)))
+    return bool(tx.run_all("record_operations", [_row(head, entry)]))
 
 
 def _replace(tx: Transaction, head: Head, entry: RecordOperation) -> bool:

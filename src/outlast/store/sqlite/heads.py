@@ -28,32 +28,40 @@ def any_unsettled(tx: Transaction) -> bool:
     return tx.unsettled
 
 
-class Later:
-    """What a flush writes of its tasks at last, for all of them at once: one statement for a hundred rows
-    costs half of what a hundred statements do.
+class Writes:
+    """What is written of heads in hand: each at once, or at last and for all of them together, which costs
+    half of what a statement for each does.
 
     Whoever looks at other tasks than its own meanwhile has it written first.
     """
 
-    __slots__ = ("_tx", "attempts", "counts", "heads", "leases", "results")
+    __slots__ = ("_at_once", "_rows", "_tx")
 
-    def __init__(self, tx: Transaction) -> None:
-        self._tx = tx
-        self.attempts: list[Row] = []
-        self.leases: list[Row] = []
-        self.results: list[Row] = []
-        self.heads: list[Row] = []
-        self.counts: list[Row] = []
+    def __init__(self, tx: Transaction, *, at_once: bool) -> None:
+        self._tx, self._at_once = tx, at_once
+        # In the order in which they are written of one task.
+        self._rows: dict[str, list[Row]] = {
+            "keep_attempts": [],
+            "drop_leases": [],
+            "keep_results": [],
+            "write_heads": [],
+            "count_events": [],
+        }
+
+    def add(self, statement: str, row: Row) -> None:
+        """Have a statement run for a row."""
+        self._rows[statement].append(row)
+        if self._at_once:
+            self.write()
 
     def write(self) -> None:
-        """Write it, in the order in which it would have been written of one task."""
-        kept = self._tx.run_all("keep_attempts", self.attempts)
-        assert kept == len(self.attempts), "a running task has a lease"
-        self._tx.run_all("drop_leases", self.leases)
-        self._tx.run_all("keep_results", self.results)
-        changed = self._tx.run_all("write_heads", self.heads) + self._tx.run_all("count_events", self.counts)
-        assert changed == len(self.heads) + len(self.counts), "a head changed inside its own transaction"
-        self.attempts, self.leases, self.results, self.heads, self.counts = [], [], [], [], []
+        """Write what is not written yet."""
+        for statement, rows in self._rows.items():
+            changed = self._tx.run_all(statement, rows)
+            assert changed == len(rows), (
+                f"{statement}: a head or its lease changed inside its own transaction"
+            )
+            rows.clear()
 
 
 class Head:
@@ -65,8 +73,8 @@ class Head:
     __slots__ = (
         "_epoch_read",
         "_last_event_read",
-        "_later",
         "_tx",
+        "_writes",
         "at",
         "cancelling",
         "children",
@@ -84,9 +92,9 @@ class Head:
     )
 
     def __init__(
-        self, tx: Transaction, tenant: str, task: str, row: Row, at: int, later: Later | None = None
+        self, tx: Transaction, tenant: str, task: str, row: Row, at: int, writes: Writes | None = None
     ) -> None:
-        self._tx, self._later = tx, later
+        self._tx, self._writes = tx, writes or Writes(tx, at_once=True)
         self.tenant, self.task, self.at = tenant, task, at
         self.state: str
         self.reason: str | None
@@ -117,18 +125,17 @@ class Head:
     @classmethod
     def read(cls, tx: Transaction, tenant: str, task: str, at: int) -> Head | None:
         """Read a head; None when there is no such task. at: the time of what is about to happen to it."""
-        row = tx.row("read_head", (tenant, task))
-        return None if row is None else cls(tx, tenant, task, row, at)
+        return cls.read_all(tx, [(tenant, task)], at)[0]
 
     @classmethod
     def read_all(
-        cls, tx: Transaction, names: Sequence[tuple[str, str]], at: int, later: Later
+        cls, tx: Transaction, names: Sequence[tuple[str, str]], at: int, writes: Writes | None = None
     ) -> list[Head | None]:
-        """Read the heads of different tasks, given as (tenant, task), in their order. later: where what is
-        written of their ends is put off to."""
+        """Read the heads of different tasks, given as (tenant, task), in their order. writes: how what comes
+        of them is written, each at once by default."""
         found = {place: row for place, *row in tx.rows_of("read_heads", names)}
         return [
-            cls(tx, *name, tuple(found[place]), at, later) if place in found else None
+            cls(tx, *name, tuple(found[place]), at, writes) if place in found else None
             for place, name in enumerate(names)
         ]
 
@@ -154,37 +161,33 @@ class Head:
 
     def save(self) -> None:
         """Write the head; the events appended to it are written by ``write_events``."""
-        row = (
-            self.state,
-            self.reason,
-            self.epoch,
-            self.round,
-            self.facts,
-            self.last_event,
-            self.lane,
-            self.deadline_at,
-            self.cancelling,
-            self.undoing,
-            self.tenant,
-            self.task,
-            self._epoch_read,
+        self._writes.add(
+            "write_heads",
+            (
+                self.state,
+                self.reason,
+                self.epoch,
+                self.round,
+                self.facts,
+                self.last_event,
+                self.lane,
+                self.deadline_at,
+                self.cancelling,
+                self.undoing,
+                self.tenant,
+                self.task,
+                self._epoch_read,
+            ),
         )
-        if self._later is not None:
-            self._later.heads.append(row)
-            return
-        changed = self._tx.run("write_head", row)
-        assert changed == 1, "the head changed inside its own transaction"
-
-    def write_others(self) -> None:
-        """Have what was put off written, before other tasks are looked at."""
-        if self._later is not None:
-            self._later.write()
 
     def save_events(self) -> None:
         """Write only how far the events of a running task were counted."""
         if self.last_event != self._last_event_read:
-            assert self._later is not None, "only a flush writes of tasks that go on running"
-            self._later.counts.append((self.last_event, self.tenant, self.task, self.epoch))
+            self._writes.add("count_events", (self.last_event, self.tenant, self.task, self.epoch))
+
+    def write_others(self) -> None:
+        """Have what was put off written, before other tasks are looked at."""
+        self._writes.write()
 
     def save_children(self) -> None:
         """Write how many children a running task has, and how far its events were counted with them."""
@@ -206,13 +209,8 @@ class Head:
     def end_attempt(self, end: str) -> None:
         """Move the lease to the attempts that ended."""
         name = (self.tenant, self.task)
-        if self._later is not None:
-            self._later.attempts.append((self.at, end, *name))
-            self._later.leases.append(name)
-            return
-        kept = self._tx.run("keep_attempt", (self.at, end, *name))
-        assert kept == 1, "a running task has a lease"
-        self._tx.run("drop_lease", name)
+        self._writes.add("keep_attempts", (self.at, end, *name))
+        self._writes.add("drop_leases", name)
 
     def enqueue(self) -> None:
         """Queue the task in its lane; a wake timer that it may have had is over."""
@@ -279,11 +277,7 @@ class Head:
         self.state, self.reason, self.cancelling, self.undoing = state, None, 0, 0
         if timers:
             tx.run("clear_timers", name)
-        kept = (*name, self.round, state, result, error, effects_open, self.at)
-        if self._later is not None:
-            self._later.results.append(kept)
-        else:
-            tx.run("keep_result", kept)
+        self._writes.add("keep_results", (*name, self.round, state, result, error, effects_open, self.at))
         said = json_text({**(data or {}), "effects_open": effects_open})
         self.append(f"task.{state}", said, epoch=epoch)
         if announced:

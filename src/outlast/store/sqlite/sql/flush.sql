@@ -1,7 +1,7 @@
 -- flush: entries of many tasks under one fencing check each, numbered by their writer.
 --
 -- Lock order: the file's one writer lock. Then the writer's row, the heads in the batch's order, the rest.
--- What is fenced: read_head is compared with the task's epoch and state before any entry of it is written.
+-- What is fenced: what read_heads answers is compared with the task's epoch and state before any entry of it is written.
 
 -- Read the last batch of a writer.
 -- name: read_writer
@@ -23,14 +23,6 @@ set last_event = new.value ->> 0
 from jsonb_each(:rows) as new
 where tasks.tenant = new.value ->> 1 and tasks.id = new.value ->> 2 and tasks.epoch = new.value ->> 3
     and tasks.state = 'running';
-
--- Record an operation that is not there yet; nothing changes when it is.
--- name: record_operation
-insert into operations (tenant, task, key, position, kind, name, state, request, epoch, arguments, result, error,
-    created_at, due_at, ended_at, lost)
-values (:tenant, :task, :key, :position, :kind, :name, :state, :request, :epoch, :arguments, :result, :error, :now,
-    :due_at, :ended_at, :lost)
-on conflict do nothing;
 
 -- Record operations that are not there yet; nothing changes of those that are.
 -- name: record_operations

@@ -8,20 +8,6 @@
 -- name: read_clock
 select cast(round(unixepoch('subsec') * 1000) as integer) * 1000;
 
--- Read one task's head.
--- name: read_head
-select state, reason, epoch, round, facts, last_event, lane, deadline_at, cancelling, undoing,
-    children
-from tasks
-where tenant = :tenant and id = :task;
-
--- Write one task's head, fenced by the epoch that it was read with.
--- name: write_head
-update tasks
-set state = :state, reason = :reason, epoch = :epoch, round = :round, facts = :facts, last_event = :last_event,
-    lane = :lane, deadline_at = :deadline_at, cancelling = :cancelling, undoing = :undoing
-where tenant = :tenant and id = :task and epoch = :epoch_read;
-
 -- Read heads, and which of those asked for each is.
 -- name: read_heads
 select asked.key, state, reason, epoch, round, facts, last_event, lane, deadline_at, cancelling, undoing, children
@@ -87,21 +73,7 @@ where tenant = :tenant and task = :task and kind = 'wake';
 delete from timers
 where tenant = :tenant and task = :task;
 
--- End an attempt: what its lease says stays as an attempt that ended. A session that is gone is known by its id.
--- name: keep_attempt
-insert into attempts (tenant, task, epoch, round, session, worker, version, config, started_at, ended_at, "end")
-select tenant, task, epoch, round, session,
-    coalesce((select name from sessions where sessions.id = leases.session), session),
-    version, config, started_at, :ended_at, :end
-from leases
-where tenant = :tenant and task = :task;
-
--- Give back a lease.
--- name: drop_lease
-delete from leases
-where tenant = :tenant and task = :task;
-
--- Keep attempts that end, from their leases.
+-- End attempts: what their leases say stays as attempts that ended. A session that is gone is known by its id.
 -- name: keep_attempts
 insert into attempts (tenant, task, epoch, round, session, worker, version, config, started_at, ended_at, "end")
 select leases.tenant, leases.task, epoch, round, session,
@@ -164,11 +136,6 @@ limit 1;
 select count(*)
 from unsettled
 where tenant = :tenant and task = :task;
-
--- Keep the result of a round.
--- name: keep_result
-insert into results (tenant, task, round, state, result, error, effects_open, ended_at)
-values (:tenant, :task, :round, :state, :result, :error, :effects_open, :ended_at);
 
 -- Keep how tasks ended.
 -- name: keep_results
