@@ -96,8 +96,8 @@ from outlast.testing.store_suite.viewing import (  # noqa: E402
     TestSchema,
     TestTaskViews,
     TestTenants,
-    TestWakes,
 )
+from outlast.testing.store_suite.waking import TestWakes  # noqa: E402
 
 __all__ = [
     "TestApprovalTransitions",
