@@ -17,6 +17,7 @@ from tests.engine.house import PATIENCE_S, House
 
 from outlast import StepFailed, TaskContext, ToolCall
 from outlast.errors import ConfigurationError
+from outlast.testing.pids import lives
 from outlast.testing.recorder import Recorder
 
 
@@ -44,12 +45,7 @@ def _gone(pid: int) -> None:
     # Not a child of this process, or not any more: there is nobody to ask but the system.
     end = time.monotonic() + PATIENCE_S
     while time.monotonic() < end:
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return
-        # One that nobody has waited for yet is dead all the same.
-        if sys.platform == "linux" and "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text():
+        if not lives(pid):
             return
         time.sleep(0.01)
     raise TimeoutError(pid)

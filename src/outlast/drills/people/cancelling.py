@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-from pathlib import Path
 
 from outlast.drills.people.scene import STEADY, Played, Scene, invoice_of
 from outlast.drills.stage import Check
 from outlast.errors import TaskEnded
+from outlast.testing.pids import lives
 from outlast.testing.recorder import Rule
 
 __all__ = ["answer_of", "deadline_ignored", "family", "finals", "in_flight", "process_step", "storm"]
@@ -156,19 +155,9 @@ async def process_gone(scene: Scene, pid: int) -> None:
     """Wait until a process is gone."""
 
     async def look() -> bool | None:
-        return None if _runs(pid) else True
+        return None if lives(pid) else True
 
     await scene.until(look, f"process {pid} of a step runs on")
-
-
-def _runs(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    # One that nobody has waited for yet is dead all the same.
-    status = Path(f"/proc/{pid}/status")
-    return not status.exists() or "\nState:\tZ" not in status.read_text()
 
 
 async def deadline_ignored(scene: Scene, cell: str) -> Played:
