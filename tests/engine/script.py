@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from typing import Any
 
@@ -60,7 +61,7 @@ async def main(given: dict[str, Any]) -> None:
             async with ledger:
                 say("entered", task=ledger.id)
                 if given.get("freezes"):
-                    os.kill(os.getpid(), 19)
+                    signal.raise_signal(signal.SIGSTOP)
                 ticket = await ledger.call(given["tool"], given["invoice"], key="file")
                 say("filed", ticket=ticket["id"])
                 if given.get("stays"):

@@ -18,7 +18,7 @@ if __name__ == "__main__":
     headers = {"Outlast-Token": given["token"], "Content-Type": "application/json"}
     request = urllib.request.Request(given["url"], data=body, headers=headers)
     # Its last look at anything: it is frozen between here and the send.
-    os.kill(os.getpid(), signal.SIGSTOP)
+    signal.raise_signal(signal.SIGSTOP)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=20) as answer:

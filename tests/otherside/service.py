@@ -44,7 +44,7 @@ async def handle(request: Request) -> Response:
     log("began", key=told["key"], takeover=told["takeover"])
     say("began", key=told["key"], takeover=told["takeover"])
     if asked.get("freeze_first") and not told["takeover"]:
-        os.kill(os.getpid(), signal.SIGSTOP)
+        signal.raise_signal(signal.SIGSTOP)
     for _ in range(asked.get("turns", 0)):
         await asyncio.sleep(0)
     if hold := asked.get("hold"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import signal
 import sys
 import time
@@ -185,7 +184,8 @@ async def hold(store: SqliteStore, _: str) -> object:
 
     def freeze(tx: object) -> None:
         print("holding", flush=True)
-        os.kill(os.getpid(), signal.SIGSTOP)
+        # To this very thread: of a process another may stop first, while this one commits.
+        signal.raise_signal(signal.SIGSTOP)
 
     await store._desk().write(freeze)  # what no verb does: a closure of the test's own
     return None

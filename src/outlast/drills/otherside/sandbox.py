@@ -6,7 +6,6 @@ It freezes at once, and sends when it thaws: its last look at anything lies befo
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 import urllib.error
@@ -18,7 +17,7 @@ if __name__ == "__main__":
     given = json.loads(sys.argv[1])
     headers = {"Outlast-Token": given["token"], "Content-Type": "application/json"}
     request = urllib.request.Request(given["url"], data=json.dumps(given["body"]).encode(), headers=headers)
-    os.kill(os.getpid(), signal.SIGSTOP)
+    signal.raise_signal(signal.SIGSTOP)
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     try:
         with opener.open(request, timeout=30) as answer:

@@ -76,7 +76,7 @@ class Service:
         if first or not self._acted(invoice):
             self._write("acted", invoice)
         if first and "then" in asked:
-            os.kill(os.getpid(), {"die": signal.SIGKILL, "freeze": signal.SIGSTOP}[asked["then"]])
+            signal.raise_signal({"die": signal.SIGKILL, "freeze": signal.SIGSTOP}[asked["then"]])
         if asked.get("fail"):
             raise RuntimeError("the handler's own fault")
         if asked.get("hang"):
