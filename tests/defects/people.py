@@ -233,7 +233,7 @@ def gate_ignores_news(patch: Patch) -> None:
 
 @defect("a task that is tried again stays in its round")
 def retry_opens_no_round(patch: Patch) -> None:
-    patch.sql("write_heads", "round = new.value ->> 3", "round = round + 0 * (new.value ->> 3)")
+    patch.sql("write_heads", "round = :round", "round = round + 0 * :round")
 
 
 @defect("a fork does not know what was made behind it")

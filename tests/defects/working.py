@@ -30,7 +30,7 @@ def epoch_not_compared(patch: Patch) -> None:
 
 @defect("a claim leaves the epoch as it was", quick=True)
 def epoch_not_raised(patch: Patch) -> None:
-    patch.sql("claim_heads", "epoch = tasks.epoch + 1", "epoch = max(tasks.epoch, 1)")
+    patch.sql("claim_heads", "epoch = epoch + 1", "epoch = max(epoch, 1)")
 
 
 @defect("a session that was swept may claim")
@@ -122,7 +122,7 @@ def suspension_looks_away(patch: Patch) -> None:
 
 @defect("the number of facts is not raised for a signal, a decision or a child's end", quick=True)
 def facts_not_raised(patch: Patch) -> None:
-    patch.sql("write_heads", "facts = new.value ->> 4", "facts = facts + 0 * (new.value ->> 4)")
+    patch.sql("write_heads", "facts = :facts", "facts = facts + 0 * :facts")
 
 
 @defect(
@@ -227,7 +227,7 @@ def batch_applied_twice(patch: Patch) -> None:
 
 @defect("numbers of events are given out twice")
 def event_numbers_reused(patch: Patch) -> None:
-    patch.sql("count_events", "= new.value ->> 0", "= last_event + 0 * (new.value ->> 0)")
+    patch.sql("count_events", "= :last_event", "= last_event + 0 * :last_event")
     patch.sql("append_events", "insert into events", "insert or replace into events")
 
 

@@ -235,19 +235,7 @@ def test_compare_and_set_compares_attempt_turn_and_state(name: str) -> None:
 # ── SQLite: one writer, so the transaction is the lock; the comparison is there all the same ─────
 
 
-def of_one(sql: str) -> str:
-    """Spell a statement that takes many rows as JSON as the one for a single row."""
-    sql = re.sub(r"\btasks\.(\w+) = new\.value ->> \d+", r"\1 = :\1", sql).replace("tasks.state", "state")
-    sql = sql.replace("id = :id", "id = :task")
-    return sql.replace(
-        "where (tenant, task) in (select value ->> 0, value ->> 1 from jsonb_each(:rows))",
-        "where tenant = :tenant and task = :task",
-    )
-
-
-SQLITE = {
-    one.name: of_one(re.sub(r"\s+", " ", one.sql)) for one in statements.read("outlast.store.sqlite.sql")
-}
+SQLITE = {one.name: re.sub(r"\s+", " ", one.sql) for one in statements.read("outlast.store.sqlite.sql")}
 
 HEAD_FENCES = {
     "write_heads": "and epoch = :epoch",

@@ -41,7 +41,7 @@ def ask(tx: Transaction, head: Head, entry: AskApproval) -> None:
     question = entry.subject == "question"
     state: OperationState = "running" if question else "planned"
     due_at = expires_at if question else None
-    recorded = tx.run_all(
+    recorded = tx.run_many(
         "record_operations",
         [
             (

@@ -136,7 +136,7 @@ def claim(tx: Transaction, request: ClaimRequest, now: int | None) -> ClaimReply
         data = json_text({"worker": worker, "version": lane.version})
         tx.append_event((lane.tenant, task, last_event, "attempt.started", epoch, data, at))
         served[lane.id] = tenants.served(tenant)
-    claimed = tx.run_all("claim_heads", list(heads.values()))
+    claimed = tx.run_many("claim_heads", list(heads.values()))
     assert claimed == len(heads), "a head changed inside its own transaction"
     tx.run_many("drop_entries", gone)
     tx.run_many("make_leases", leases)

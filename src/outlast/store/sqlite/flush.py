@@ -79,7 +79,9 @@ def _write_part(tx: Transaction, part: list[TaskWrites], at: int) -> list[Flushe
     put_off = Writes(tx, at_once=False)
     heads = Head.read_all(tx, [(writes.tenant, writes.task) for writes in part], at, put_off)
     fenced = [head if _holds(head, writes) else None for head, writes in zip(heads, part, strict=True)]
-    begun = _record_first(tx, [(head, writes) for head, writes in zip(fenced, part, strict=True) if head])
+    passing = [(head, writes) for head, writes in zip(fenced, part, strict=True) if head]
+    begun = _record_first(tx, passing)
+    Head.read_leavings(tx, [head for head, writes in passing if _only_ends(writes, begun.get(head, 0))])
     verdicts = []
     for head, passed, writes in zip(heads, fenced, part, strict=True):
         if passed is None:
@@ -106,7 +108,7 @@ def _record_first(tx: Transaction, part: list[tuple[Head, TaskWrites]]) -> dict[
     if len(rows) < MANY:
         return {}
     tx.execute("savepoint first")
-    recorded = tx.run_all("record_operations", rows)
+    recorded = tx.run_many("record_operations", rows)
     if recorded < len(rows):
         tx.execute("rollback to first")
         firsts = {}
@@ -115,6 +117,12 @@ def _record_first(tx: Transaction, part: list[tuple[Head, TaskWrites]]) -> dict[
         for entry in entries:
             head.say(entry.events)
     return {head: len(entries) for head, entries in firsts.items()}
+
+
+def _only_ends(writes: TaskWrites, begun: int) -> bool:
+    """Say whether nothing is left to be written of a task but its end."""
+    last = writes.entries[-1]
+    return begun == len(writes.entries) - 1 and isinstance(last, EndAttempt) and last.task_state in TASK.final
 
 
 def _records(entries: Sequence[Entry]) -> list[RecordOperation]:
@@ -204,7 +212,7 @@ def _row(head: Head, entry: RecordOperation) -> Row:
 
 def _add(tx: Transaction, head: Head, entry: RecordOperation) -> bool:
     """Put an operation on record that is not there."""
-    return bool(tx.run_all("record_operations", [_row(head, entry)]))
+    return bool(tx.run_many("record_operations", [_row(head, entry)]))
 
 
 def _replace(tx: Transaction, head: Head, entry: RecordOperation) -> bool:

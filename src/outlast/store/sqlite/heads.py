@@ -57,7 +57,7 @@ class Writes:
     def write(self) -> None:
         """Write what is not written yet."""
         for statement, rows in self._rows.items():
-            changed = self._tx.run_all(statement, rows)
+            changed = self._tx.run_many(statement, rows)
             assert changed == len(rows), (
                 f"{statement}: a head or its lease changed inside its own transaction"
             )
@@ -73,6 +73,7 @@ class Head:
     __slots__ = (
         "_epoch_read",
         "_last_event_read",
+        "_leavings",
         "_tx",
         "_writes",
         "at",
@@ -121,6 +122,8 @@ class Head:
             self.children,
         ) = row
         self._epoch_read, self._last_event_read = self.epoch, self.last_event
+        self._leavings: Row | None = None
+        """What its end concerns, once that was read."""
 
     @classmethod
     def read(cls, tx: Transaction, tenant: str, task: str, at: int) -> Head | None:
@@ -138,6 +141,12 @@ class Head:
             cls(tx, *name, tuple(found[place]), at, writes) if place in found else None
             for place, name in enumerate(names)
         ]
+
+    @staticmethod
+    def read_leavings(tx: Transaction, heads: Sequence[Head]) -> None:
+        """Read what the ends of tasks concern; nothing of them may be written between that and their ends."""
+        for place, *row in tx.rows_of("read_leavings", [(head.tenant, head.task) for head in heads]):
+            heads[place]._leavings = tuple(row)
 
     @property
     def cut(self) -> bool:
@@ -262,9 +271,10 @@ class Head:
         tx, name = self._tx, (self.tenant, self.task)
         if self.state == "queued":
             tx.run("dequeue", name)
-        left = tx.row("read_leavings", name)
-        assert left is not None, "a head has an input"
-        announced, parent, parent_key, effects_open, calls, timers, held, asks = left
+        if self._leavings is None:
+            self.read_leavings(tx, [self])
+        assert self._leavings is not None, "a head has an input"
+        announced, parent, parent_key, effects_open, calls, timers, held, asks = self._leavings
         if calls:
             effects_open = self._lose_calls()
         keys.give_up_planned(tx, *name)

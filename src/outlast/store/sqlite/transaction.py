@@ -75,16 +75,13 @@ class Transaction:
         self.execute(SQL[name], bindings)
         return self._connection.changes()
 
-    def run_many(self, name: str, rows: Sequence[Bindings]) -> None:
-        """Run a statement once a row."""
-        if rows:
-            self._connection.executemany(SQL[name], rows)
-
-    def run_all(self, name: str, rows: Sequence[Row]) -> int:
-        """Run a statement once for all rows, which it takes as one JSON text; answer how many it changed."""
+    def run_many(self, name: str, rows: Sequence[Bindings]) -> int:
+        """Run a statement once a row; answer how many rows it changed."""
         if not rows:
             return 0
-        return self.run(name, (orjson.dumps(rows).decode(),))
+        before = self._connection.total_changes()
+        self._connection.executemany(SQL[name], rows)
+        return self._connection.total_changes() - before
 
     def row(self, name: str, bindings: Bindings = ()) -> Row | None:
         """Run a statement; answer its one row, or None."""

@@ -2,6 +2,8 @@
 --
 -- Tables that are written often have one B-tree each (without rowid). There are no foreign keys: every key begins
 -- with the tenant, and the verbs write rows together. The check lists are those of outlast.core.transitions.
+-- They are chains of comparisons: of a list behind ``in`` with three values or more SQLite makes a table each time that a
+-- statement checks it, which costs more than the row does.
 --
 -- A caller's key or id has 1 to 255 characters, none of them a control character (C0, DEL, C1), and not only white space
 -- (the characters of Unicode's property White_Space), as outlast.core.ids has it.
@@ -15,8 +17,14 @@ create table tasks (
         and id not glob '*[' || char(1) || '-' || char(31) || char(127) || '-' || char(159) || ']*'
         and id glob '*[^' || char(32, 160, 5760, 8192) || '-' || char(8202, 8232, 8233, 8239, 8287, 12288) || ']*'
     ),
-    state text not null check (state in ('queued', 'running', 'waiting', 'succeeded', 'failed', 'cancelled')),
-    reason text check (reason in ('timer', 'signal', 'approval', 'reconciliation', 'child', 'limit', 'operator')),
+    state text not null check (
+        state = 'queued' or state = 'running' or state = 'waiting' or state = 'succeeded' or state = 'failed'
+            or state = 'cancelled'
+    ),
+    reason text check (
+        reason = 'timer' or reason = 'signal' or reason = 'approval' or reason = 'reconciliation'
+            or reason = 'child' or reason = 'limit' or reason = 'operator'
+    ),
     epoch integer not null default 0 check (epoch >= 0),
     round integer not null default 1 check (round >= 1),
     facts integer not null default 0 check (facts >= 0),
@@ -128,7 +136,10 @@ create table attempts (
     config text not null,
     started_at integer not null,
     ended_at integer not null,
-    "end" text not null check ("end" in ('succeeded', 'failed', 'suspended', 'released', 'cancelled', 'lost')),
+    "end" text not null check (
+        "end" = 'succeeded' or "end" = 'failed' or "end" = 'suspended' or "end" = 'released' or "end" = 'cancelled'
+            or "end" = 'lost'
+    ),
     primary key (tenant, task, epoch)
 ) strict, without rowid;
 
@@ -155,13 +166,19 @@ create table operations (
     key text not null check (key <> ''),
     position integer not null,
     kind text not null check (
-        kind in ('step', 'model', 'tool', 'timer', 'signal', 'child', 'compensation', 'value')
+        kind = 'step' or kind = 'model' or kind = 'tool' or kind = 'timer' or kind = 'signal' or kind = 'child'
+            or kind = 'compensation' or kind = 'value'
     ),
     name text not null,
-    state text not null check (state in ('planned', 'approved', 'running', 'succeeded', 'failed', 'unknown')),
+    state text not null check (
+        state = 'planned' or state = 'approved' or state = 'running' or state = 'succeeded' or state = 'failed'
+            or state = 'unknown'
+    ),
     request text not null,
     decision text,
-    effect text check (effect in ('read', 'idempotent', 'keyed', 'queryable', 'manual')),
+    effect text check (
+        effect = 'read' or effect = 'idempotent' or effect = 'keyed' or effect = 'queryable' or effect = 'manual'
+    ),
     attempt integer not null default 0,
     turn integer not null default 0,
     epoch integer not null,
@@ -243,7 +260,7 @@ create table business_keys (
     window_us integer,
     task text not null,
     key text not null,
-    state text not null check (state in ('held', 'doubt', 'done')),
+    state text not null check (state = 'held' or state = 'doubt' or state = 'done'),
     until_at integer,
     primary key (tenant, tool, value, task, key),
     check ((state = 'done') = (until_at is not null))
@@ -287,7 +304,7 @@ create table evidence (
     source text not null check (source <> ''),
     data text not null,
     at integer not null,
-    says text check (says in ('happened', 'did_not_happen', 'over')),
+    says text check (says = 'happened' or says = 'did_not_happen' or says = 'over'),
     primary key (tenant, task, key, number)
 ) strict, without rowid;
 
@@ -316,7 +333,7 @@ create table results (
     tenant text not null,
     task text not null,
     round integer not null,
-    state text not null check (state in ('succeeded', 'failed', 'cancelled')),
+    state text not null check (state = 'succeeded' or state = 'failed' or state = 'cancelled'),
     result text,
     error text,
     effects_open integer not null,
@@ -392,7 +409,10 @@ create table approvals (
     key text not null,
     number integer not null check (number >= 1),
     subject text not null check (subject in ('call', 'question')),
-    state text not null check (state in ('pending', 'approved', 'rejected', 'expired', 'withdrawn', 'used')),
+    state text not null check (
+        state = 'pending' or state = 'approved' or state = 'rejected' or state = 'expired' or state = 'withdrawn'
+            or state = 'used'
+    ),
     name text not null,
     fingerprint text not null check (fingerprint <> ''),
     shown text not null,
@@ -512,7 +532,7 @@ create trigger tasks_guard before update on tasks begin
         when new.epoch < old.epoch then raise(abort, 'the epoch of a task never falls')
         when new.round < old.round then raise(abort, 'the round of a task never falls')
         when new.last_event < old.last_event then raise(abort, 'the event numbers of a task never fall')
-        when old.state in ('succeeded', 'failed', 'cancelled') and new.state <> old.state
+        when (old.state = 'succeeded' or old.state = 'failed' or old.state = 'cancelled') and new.state <> old.state
             and not (new.state = 'queued' and new.round = old.round + 1)
             then raise(abort, 'a final task state changes only to queued, in the next round')
         when old.cancelling = 1 and new.state <> 'running' and new.state <> 'cancelled'
@@ -656,7 +676,7 @@ create table schedules (
     user_name text,
     deadline_us integer,
     timing text not null,
-    missed text not null check (missed in ('skip', 'once', 'all')),
+    missed text not null check (missed = 'skip' or missed = 'once' or missed = 'all'),
     max_missed integer not null check (max_missed >= 1),
     overlap text not null check (overlap in ('allow', 'skip')),
     jitter_us integer not null check (jitter_us >= 0),

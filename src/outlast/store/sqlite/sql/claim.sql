@@ -77,10 +77,8 @@ where lane = :lane and seq = :seq;
 -- Claim tasks, each guarded by the state and the lane that were read.
 -- name: claim_heads
 update tasks
-set state = 'running', epoch = tasks.epoch + 1, last_event = tasks.last_event + 1, lane = new.value ->> 0
-from jsonb_each(:rows) as new
-where tasks.tenant = new.value ->> 1 and tasks.id = new.value ->> 2 and tasks.lane = new.value ->> 3
-    and tasks.state = 'queued';
+set state = 'running', epoch = epoch + 1, last_event = last_event + 1, lane = :to
+where tenant = :tenant and id = :task and lane = :lane and state = 'queued';
 
 -- Write leases.
 -- name: make_leases

@@ -19,19 +19,15 @@ set number = excluded.number, verdicts = excluded.verdicts, updated_at = exclude
 -- Count heads' events on, each fenced by its epoch.
 -- name: count_events
 update tasks
-set last_event = new.value ->> 0
-from jsonb_each(:rows) as new
-where tasks.tenant = new.value ->> 1 and tasks.id = new.value ->> 2 and tasks.epoch = new.value ->> 3
-    and tasks.state = 'running';
+set last_event = :last_event
+where tenant = :tenant and id = :task and epoch = :epoch and state = 'running';
 
 -- Record operations that are not there yet; nothing changes of those that are.
 -- name: record_operations
 insert into operations (tenant, task, key, position, kind, name, state, request, epoch, arguments, result, error,
     created_at, due_at, ended_at, lost)
-select value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7,
-    value ->> 8, value ->> 9, value ->> 10, value ->> 11, value ->> 12, value ->> 13, value ->> 14, value ->> 15
-from jsonb_each(:rows)
-where true
+values (:tenant, :task, :key, :position, :kind, :name, :state, :request, :epoch, :arguments, :result, :error,
+    :now, :due_at, :ended_at, :lost)
 on conflict do nothing;
 
 -- Read what a compare-and-set of an operation compares with.

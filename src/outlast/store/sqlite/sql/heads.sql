@@ -17,11 +17,9 @@ cross join tasks on tasks.tenant = asked.value ->> 0 and tasks.id = asked.value 
 -- Write heads back, each fenced by the epoch that was read.
 -- name: write_heads
 update tasks
-set state = new.value ->> 0, reason = new.value ->> 1, epoch = new.value ->> 2, round = new.value ->> 3,
-    facts = new.value ->> 4, last_event = new.value ->> 5, lane = new.value ->> 6, deadline_at = new.value ->> 7,
-    cancelling = new.value ->> 8, undoing = new.value ->> 9
-from jsonb_each(:rows) as new
-where tasks.tenant = new.value ->> 10 and tasks.id = new.value ->> 11 and tasks.epoch = new.value ->> 12;
+set state = :state, reason = :reason, epoch = :next_epoch, round = :round, facts = :facts, last_event = :last_event,
+    lane = :lane, deadline_at = :deadline_at, cancelling = :cancelling, undoing = :undoing
+where tenant = :tenant and id = :task and epoch = :epoch;
 
 -- Append events; their numbers were counted on from the head.
 -- name: append_events
@@ -76,16 +74,16 @@ where tenant = :tenant and task = :task;
 -- End attempts: what their leases say stays as attempts that ended. A session that is gone is known by its id.
 -- name: keep_attempts
 insert into attempts (tenant, task, epoch, round, session, worker, version, config, started_at, ended_at, "end")
-select leases.tenant, leases.task, epoch, round, session,
+select tenant, task, epoch, round, session,
     coalesce((select name from sessions where sessions.id = leases.session), session),
-    version, config, started_at, ended.value ->> 0, ended.value ->> 1
-from jsonb_each(:rows) as ended
-cross join leases on leases.tenant = ended.value ->> 2 and leases.task = ended.value ->> 3;
+    version, config, started_at, :ended_at, :end
+from leases
+where tenant = :tenant and task = :task;
 
 -- Give up leases.
 -- name: drop_leases
 delete from leases
-where (tenant, task) in (select value ->> 0, value ->> 1 from jsonb_each(:rows));
+where tenant = :tenant and task = :task;
 
 -- Read what an ended task leaves open: effects whose intent is on disk and whose outcome is not.
 -- name: open_effects
@@ -140,31 +138,30 @@ where tenant = :tenant and task = :task;
 -- Keep how tasks ended.
 -- name: keep_results
 insert into results (tenant, task, round, state, result, error, effects_open, ended_at)
-select value ->> 0, value ->> 1, value ->> 2, value ->> 3, value ->> 4, value ->> 5, value ->> 6, value ->> 7
-from jsonb_each(:rows);
+values (:tenant, :task, :round, :state, :result, :error, :effects_open, :ended_at);
 
--- Read what the end of a task concerns: whether it is to be announced, whose child it is, how much of it stands in
+-- Read what the ends of tasks concern: whether each is to be announced, whose child it is, how much of it stands in
 -- the reconciliation queue, and whether it has calls under way, timers, a place among what is held back, questions
--- that are open. Most have none of these, and pay for one look.
+-- that are open; and which of those asked for each is. Most have none of these, and pay for one look.
 -- name: read_leavings
-select announce, parent, parent_key,
-    (select count(*) from unsettled where unsettled.tenant = :tenant and unsettled.task = :task),
+select asked.key, announce, inputs.parent, parent_key,
+    (select count(*) from unsettled where unsettled.tenant = inputs.tenant and unsettled.task = inputs.task),
     exists (
         select 1
         from operations
-        where operations.tenant = :tenant and operations.task = :task and operations.state = 'running'
+        where operations.tenant = inputs.tenant and operations.task = inputs.task and operations.state = 'running'
             and operations.kind in ('tool', 'model', 'compensation')
     ),
-    exists (select 1 from timers where timers.tenant = :tenant and timers.task = :task),
-    exists (select 1 from held_tasks where held_tasks.tenant = :tenant and held_tasks.task = :task),
+    exists (select 1 from timers where timers.tenant = inputs.tenant and timers.task = inputs.task),
+    exists (select 1 from held_tasks where held_tasks.tenant = inputs.tenant and held_tasks.task = inputs.task),
     exists (
         select 1
         from approvals
-        where approvals.tenant = :tenant and approvals.task = :task
+        where approvals.tenant = inputs.tenant and approvals.task = inputs.task
             and (approvals.state = 'pending' or (approvals.state = 'approved' and approvals.subject = 'call'))
     )
-from inputs
-where tenant = :tenant and task = :task;
+from jsonb_each(:names) as asked
+cross join inputs on inputs.tenant = asked.value ->> 0 and inputs.task = asked.value ->> 1;
 
 -- Take back that operations of a task are to be sent again: a task that is over sends nothing, so they are looked at
 -- like any other.
