@@ -390,8 +390,12 @@ class Outlast(Declarations):
         TaskNotFound, TaskFailed, TaskCancelled, TimeoutError, and StoreUnavailable where it is away from the
         start.
         """
+        return await self._result(task, tenant, timeout)
+
+    async def _result(self, task: str, tenant: str, timeout: Duration | None, *, new: bool = False) -> Any:
+        """See ``result``. new: the task was accepted here a moment ago."""
         async with asyncio.timeout(_seconds(timeout)):
-            end = await self._end(task, tenant)
+            end = await self._end(task, tenant, new=new)
         if end.state == "succeeded":
             result = None if end.result is None else values.decode(end.result)
             spec = self.registry.agents.get((end.agent, end.version))
@@ -552,9 +556,9 @@ class Outlast(Declarations):
         if self._tail is not None:
             self._tail.told(end)
 
-    async def _end(self, task: str, tenant: str) -> EndRow:
+    async def _end(self, task: str, tenant: str, *, new: bool = False) -> EndRow:
         """Wait for a task's end. Raises TaskNotFound."""
-        end = await self._following().end(tenant, task)
+        end = await self._following().end(tenant, task, new=new)
         if end is None:
             raise _not_found(task, tenant)
         return end

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
+from outlast import clock
 from outlast.core.durations import Duration
 from outlast.store.posting import CancelReply, Posted
+from outlast.streams.tail import NEW_S
 from outlast.views import EventView, TaskView
 
 if TYPE_CHECKING:
@@ -24,6 +26,7 @@ class TaskHandle:
         self.id = task
         self.replayed = replayed
         """Whether this is an earlier task of the same key and request."""
+        self._accepted = clock.monotonic()
 
     def __repr__(self) -> str:
         return f"TaskHandle({self.id!r}, tenant={self.tenant!r})"
@@ -34,7 +37,8 @@ class TaskHandle:
 
     async def result(self, timeout: Duration | None = None) -> Any:
         """Wait for the task's end; see ``Outlast.result``."""
-        return await self._app.result(self.id, tenant=self.tenant, timeout=timeout)
+        new = not self.replayed and clock.monotonic() - self._accepted < NEW_S
+        return await self._app._result(self.id, self.tenant, timeout, new=new)
 
     async def signal(self, name: str, data: Any = None, *, key: str | None = None) -> Posted:
         """Send the task a signal; see ``Outlast.signal``."""

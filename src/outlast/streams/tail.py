@@ -48,6 +48,8 @@ BUFFER = 2_000
 """Events kept for one follower that does not read; about, since a whole read is taken."""
 BUFFER_BYTES = 16 << 20
 """How much of their data is kept for it; about, as above."""
+NEW_S = 0.02
+"""For how long nobody looks whether a task that was just accepted here has ended, unless there is a hint."""
 PATIENCE_S = 10.0
 """Seconds for which a follower may leave its buffer full."""
 
@@ -140,6 +142,10 @@ class Tail:
         self._turn = ("", "")
         self._reader: asyncio.Task[None] | None = None
         self._again = asyncio.Event()
+        self._idle = False
+        """Whether nobody has waited for anything since the last time that nothing came for a while."""
+        self._listens = False
+        """Whether hints of ends bring about a look."""
 
     async def follow(
         self, tenant: str, task: str, after: int = 0, *, ended: bool = False, beyond: bool = False
@@ -179,20 +185,28 @@ class Tail:
         finally:
             self._followers.discard(follower)
 
-    async def end(self, tenant: str, task: str) -> EndRow | None:
+    async def end(self, tenant: str, task: str, *, new: bool = False) -> EndRow | None:
         """Wait until a task has ended; answer how, or None where there is no such task.
 
-        A round that has begun meanwhile is waited for. Raises StoreUnavailable where the store is away when
-        it is asked for the first time, later on it waits until the store is back; where this is closed; and
-        the fault that ended the reading.
+        new: it was accepted a moment ago, so that its end is mostly heard of before a look would find it: the
+        first look is put off for ``NEW_S``. A round that has begun meanwhile is waited for. Raises
+        StoreUnavailable where the store is away when it is asked for the first time, later on it waits until
+        the store is back; where this is closed; and the fault that ended the reading.
         """
-        ref = TaskRef(tenant=tenant, task=task)
-        end: asyncio.Future[EndRow | None] = asyncio.get_running_loop().create_future()
+        ref, loop = TaskRef(tenant=tenant, task=task), asyncio.get_running_loop()
+        end: asyncio.Future[EndRow | None] = loop.create_future()
         self._ends.setdefault(ref, {})[end] = False
-        self._wake()
+        look: asyncio.TimerHandle | None = None
+        # Only one that listens already is told by hints meanwhile.
+        if new and self._listens:
+            look = loop.call_later(NEW_S, self._wake)
+        else:
+            self._wake()
         try:
             return await end
         finally:
+            if look is not None:
+                look.cancel()
             waiting = self._ends[ref]
             del waiting[end]
             if not waiting:
@@ -228,6 +242,7 @@ class Tail:
                     end.set_exception(fault)
 
     def _wake(self) -> None:
+        self._idle = False
         self._again.set()
         if self._reader is None or self._reader.done():
             self._reader = asyncio.get_running_loop().create_task(self._read())
@@ -235,10 +250,11 @@ class Tail:
     async def _read(self) -> None:
         loop, listening = asyncio.get_running_loop(), {}
         try:
-            while self._followers or self._ends:
+            while self._followers or self._ends or not self._idle:
                 for topic, wanted in (("events", self._followers), ("ends", self._ends)):
                     if wanted and topic not in listening:
                         listening[topic] = loop.create_task(self._listen(topic))
+                self._listens = "ends" in listening
                 # Before the look: whoever comes while it goes on, and every hint, brings about another one.
                 self._again.clear()
                 if not await self._once():
@@ -247,6 +263,7 @@ class Tail:
         except Exception as fault:
             self._tell(fault)
         finally:
+            self._listens = False
             for task in listening.values():
                 task.cancel()
 
@@ -256,8 +273,10 @@ class Tail:
         the next may come soon."""
         while True:
             hinted = await self._store.wakes.wait(topic, self._poll_s)
-            wanted = self._ends if topic == "ends" else self._followers
-            if wanted or not (hinted or self._ends or self._followers):
+            if self._ends if topic == "ends" else self._followers:
+                self._again.set()
+            elif not (hinted or self._ends or self._followers):
+                self._idle = True
                 self._again.set()
 
     async def _once(self) -> bool:

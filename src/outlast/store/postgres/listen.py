@@ -41,7 +41,8 @@ class Listener:
         self._places: WeakKeyDictionary[asyncio.Task[object], dict[str, int]] = WeakKeyDictionary()
         self._to_send: set[str] = set()
         self._something = asyncio.Event()
-        self._lost = asyncio.Event()
+        self._lost = False
+        """Whether the connection has ended."""
         self._pid = 0
         self._runner: asyncio.Task[None] | None = None
 
@@ -49,7 +50,7 @@ class Listener:
         """Begin to listen; do nothing when that has begun."""
         if self._runner is None:
             # Of the event loop that runs now: a store may be opened again in another one.
-            self._something, self._lost = asyncio.Event(), asyncio.Event()
+            self._something = asyncio.Event()
             self._runner = asyncio.create_task(self._run(), name="outlast listen")
 
     async def close(self) -> None:
@@ -102,6 +103,10 @@ class Listener:
         if pid != self._pid:
             self._wake(str(payload))
 
+    def _lose(self) -> None:
+        self._lost = True
+        self._something.set()
+
     async def _run(self) -> None:
         failed = 0
         while True:
@@ -109,8 +114,8 @@ class Listener:
             try:
                 connection = await connect(self._address, LISTEN)
                 self._pid = connection.get_server_pid()
-                self._lost.clear()
-                connection.add_termination_listener(lambda _: self._lost.set())
+                self._lost = False
+                connection.add_termination_listener(lambda _: self._lose())
                 await connection.add_listener(CHANNEL, self._heard)
                 failed = 0
                 # Whatever was said while nobody listened.
@@ -129,25 +134,22 @@ class Listener:
     async def _serve(self, connection: asyncpg.Connection[asyncpg.Record]) -> None:
         """Send hints until the connection is lost or its server takes no writes; see now and then whether it
         still is there."""
-        lost = asyncio.ensure_future(self._lost.wait())
-        try:
-            while not (connection.is_closed() or is_demoted(connection)):
-                something = asyncio.ensure_future(self._something.wait())
-                try:
-                    done, _ = await asyncio.wait(
-                        (lost, something), timeout=PING_SECONDS, return_when=asyncio.FIRST_COMPLETED
-                    )
-                finally:
-                    something.cancel()
-                if lost in done:
-                    return
-                self._something.clear()
-                topics, self._to_send = sorted(self._to_send), set()
-                async with asyncio.timeout(LISTEN.seconds):
-                    await connection.execute(self._notify, topics)
-                await asyncio.sleep(PACE_SECONDS)
-        finally:
-            lost.cancel()
+        loop = asyncio.get_running_loop()
+        if self._to_send:
+            self._something.set()
+        while not (connection.is_closed() or is_demoted(connection)):
+            ping = loop.call_later(PING_SECONDS, self._something.set)
+            try:
+                await self._something.wait()
+            finally:
+                ping.cancel()
+            self._something.clear()
+            if self._lost:
+                return
+            topics, self._to_send = sorted(self._to_send), set()
+            async with asyncio.timeout(LISTEN.seconds):
+                await connection.execute(self._notify, topics)
+            await asyncio.sleep(PACE_SECONDS)
 
 
 def _give_up(waiter: asyncio.Future[bool]) -> None:

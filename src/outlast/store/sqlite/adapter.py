@@ -178,6 +178,8 @@ class SqliteStore:
         self._open = False
         self._hub = Hub() if self._path == connections.MEMORY else hub_of(self._path)
         self.wakes = SqliteWakes(self._hub, self._look_out)
+        self._queued = False
+        """Whether anything was queued through this store since its last claim."""
 
     # -- life ------------------------------------------------------------------------------------------------
 
@@ -216,15 +218,20 @@ class SqliteStore:
             if self._inline:
                 # A simulation owns time: its clock stands for the database's.
                 source = clock.unix_us if self._simulated else None
-                self._executor = Inline(self._path, hint=self._hub.hint, clock=source, connect=self._connect)
+                self._executor = Inline(self._path, hint=self._hint, clock=source, connect=self._connect)
             else:
                 self._executor = Threaded(
                     self._path,
-                    hint=self._hub.hint,
+                    hint=self._hint,
                     watched=self.wakes.watched,
                     changed=lambda: self._hub.hint(TOPICS),
                 )
         return self._executor
+
+    def _hint(self, topics: frozenset[str]) -> None:
+        # From any thread, after the commit.
+        self._queued = self._queued or "queue" in topics
+        self._hub.hint(topics)
 
     async def _stop(self) -> None:
         executor, self._executor = self._executor, None
@@ -297,8 +304,11 @@ class SqliteStore:
 
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> ClaimReply:
         """Take queued tasks; see ``Store.claim``."""
+        # Where something was just queued here, a look would only find that.
+        peeks, self._queued = not self._queued, False
         return await self._desk().write(
-            lambda tx: claiming.claim(tx, request, now), peek=lambda tx: claiming.peek(tx, request, now)
+            lambda tx: claiming.claim(tx, request, now),
+            peek=(lambda tx: claiming.peek(tx, request, now)) if peeks else None,
         )
 
     async def reconcile(
