@@ -220,7 +220,6 @@ class TestNoEndIsMissed:
         assert watched.asked["read_ends"] >= 3
         await tail.close()
 
-
     async def test_of_a_task_that_was_just_accepted_and_is_over_already(
         self, watching: House, watched: Watched, tail: Tail
     ) -> None:

@@ -296,7 +296,7 @@ def load(tx: Transaction, tasks: Sequence[Claimed]) -> list[Loaded]:
     """Read inputs and journals; see ``Store.load``. A task that is not there is left out."""
     loaded = []
     asked = tx.row("any_asked") is not None
-    for one, row in _inputs(tx, tasks, None):
+    for one, row in _all_inputs(tx, tasks):
         *_, forked, begun, lies = row
         operations = tx.rows("load_operations", (one.tenant, one.task)) if begun else []
         loaded.append(
@@ -315,6 +315,14 @@ def load(tx: Transaction, tasks: Sequence[Claimed]) -> list[Loaded]:
 def _load_beginning(tx: Transaction, tasks: Sequence[Claimed]) -> list[Loaded]:
     """Load tasks that begin with a short input, and nothing else to begin with."""
     return [_loaded(one, row) for one, row in _inputs(tx, tasks, SHORT_BYTES) if not any(row[-3:])]
+
+
+def _all_inputs(tx: Transaction, tasks: Sequence[Claimed]) -> Iterator[tuple[Claimed, Row]]:
+    """Read the inputs of tasks, in their order: the short ones together, each long one by itself."""
+    short = {(one.tenant, one.task): row for one, row in _inputs(tx, tasks, SHORT_BYTES)}
+    for one in tasks:
+        row = short.get((one.tenant, one.task))
+        yield from _inputs(tx, [one], None) if row is None else [(one, row)]
 
 
 def _inputs(tx: Transaction, tasks: Sequence[Claimed], most: int | None) -> list[tuple[Claimed, Row]]:

@@ -47,6 +47,17 @@ class TestBroughtAlong:
         assert (brought.user, brought.trace, brought.budget) == (record.user, record.trace, None)
         assert (brought.operations, brought.inbox, brought.issued) == ((), (), ())
 
+    async def test_short_and_long_texts_are_loaded_together_as_they_are(self, scene: Scene) -> None:
+        odd = '"\\\u0000\x7f\u2028 \U0001f600 1e999 -0'
+        texts = [odd, odd * SHORT_BYTES, "x", "x" * SHORT_BYTES, 2**63 - 1, 0.1]
+        records = [replace(scene.submission(), input=json.dumps(text, ensure_ascii=False)) for text in texts]
+        await scene.accept(records)
+        claims = (await self.claim(scene, *records)).claims
+        given = {record.task: record.input for record in records}
+        for asked in (claims, claims[::-1]):
+            loaded = await scene.store.load(asked)
+            assert [(one.task, one.input) for one in loaded] == [(one.task, given[one.task]) for one in asked]
+
     async def test_has_all_that_was_said_of_the_task(self, scene: Scene) -> None:
         bare = await scene.submit(user=None, trace=None)
         full = await scene.submit(budget=scene.text("budget"))

@@ -100,7 +100,7 @@ limit 1;
 -- Read claimed tasks' inputs, count their ended attempts, and say whether they have a journal and whether something lies
 -- before them; and which of those asked for each is. Of one with more bytes of text than a bound nothing is read.
 -- name: load_inputs
-select asked.key, input, user_name, trace, submitted_at,
+select json_group_array(json_array(asked.key, input, user_name, trace, submitted_at,
     (select count(*) from attempts
      where attempts.tenant = inputs.tenant and attempts.task = inputs.task and attempts.round = asked.value ->> 2
          and attempts."end" = 'failed'),
@@ -108,7 +108,7 @@ select asked.key, input, user_name, trace, submitted_at,
     budget, depth, forked_from is not null,
     exists (select 1 from operations where operations.tenant = inputs.tenant and operations.task = inputs.task),
     exists (select 1 from inbox
-        where inbox.tenant = inputs.tenant and inbox.task = inputs.task and inbox.taken_by is null)
+        where inbox.tenant = inputs.tenant and inbox.task = inputs.task and inbox.taken_by is null)))
 from jsonb_each(:names) as asked
 cross join inputs on inputs.tenant = asked.value ->> 0 and inputs.task = asked.value ->> 1
 where asked.value ->> 3 is null

@@ -10,7 +10,8 @@ select cast(round(unixepoch('subsec') * 1000) as integer) * 1000;
 
 -- Read heads, and which of those asked for each is.
 -- name: read_heads
-select asked.key, state, reason, epoch, round, facts, last_event, lane, deadline_at, cancelling, undoing, children
+select json_group_array(json_array(asked.key, state, reason, epoch, round, facts, last_event, lane, deadline_at,
+    cancelling, undoing, children))
 from jsonb_each(:names) as asked
 cross join tasks on tasks.tenant = asked.value ->> 0 and tasks.id = asked.value ->> 1;
 
@@ -144,7 +145,7 @@ values (:tenant, :task, :round, :state, :result, :error, :effects_open, :ended_a
 -- the reconciliation queue, and whether it has calls under way, timers, a place among what is held back, questions
 -- that are open; and which of those asked for each is. Most have none of these, and pay for one look.
 -- name: read_leavings
-select asked.key, announce, inputs.parent, parent_key,
+select json_group_array(json_array(asked.key, announce, inputs.parent, parent_key,
     (select count(*) from unsettled where unsettled.tenant = inputs.tenant and unsettled.task = inputs.task),
     exists (
         select 1
@@ -159,7 +160,7 @@ select asked.key, announce, inputs.parent, parent_key,
         from approvals
         where approvals.tenant = inputs.tenant and approvals.task = inputs.task
             and (approvals.state = 'pending' or (approvals.state = 'approved' and approvals.subject = 'call'))
-    )
+    )))
 from jsonb_each(:names) as asked
 cross join inputs on inputs.tenant = asked.value ->> 0 and inputs.task = asked.value ->> 1;
 
