@@ -419,6 +419,31 @@ async def test_half_of_a_large_batch_goes_on_while_a_store_that_works_apart_writ
     assert store.taken.empty()
 
 
+async def test_halves_that_are_not_of_one_size_come_to_be() -> None:
+    """Else the loop would be idle behind the small one, and the store behind the large one, for ever."""
+    store, leases = Asked(apart=True), [Holder(number) for number in range(HALVES // 2 + 3 * HALVES)]
+    few = HALVES // 2
+    sizes = list[int]()
+
+    async def on_and_on(journal: Journal, lease: Holder) -> None:
+        for number in range(8):
+            assert await journal.submit(lease, written(f"step {number}")) is None
+
+    async with journal_over(store) as journal:
+        going = [asyncio.create_task(on_and_on(journal, lease)) for lease in leases[:few]]
+        while len(sizes) < 6:
+            batch, answer = await in_time(store.taken.get())
+            if not sizes:
+                going += [asyncio.create_task(on_and_on(journal, lease)) for lease in leases[few:]]
+                await asyncio.sleep(0)
+            sizes.append(len(batch.writes))
+            answer.set_result(None)
+        half = len(leases) // 2
+        assert sizes == [few, len(leases) - few, half, half, half, half]
+        for task in going:
+            task.cancel()
+
+
 async def test_what_is_queued_goes_out_before_those_of_the_last_batch_are_told() -> None:
     told, told_before = list[str](), list[list[str]]()
 

@@ -5,7 +5,8 @@ transaction is under way the next batch collects; there is no timer. A batch wai
 loop for whoever has just been told of a verdict, since a call's outcome and the intent of the next call
 belong together. Records that nobody waits for may start no batch of their own: they go with the next one, or
 after a moment. Where the store works apart, verdicts are handed out once the next batch is on its way, and
-those of a large batch in two halves: the tasks of one go on while the store writes for the other.
+those of a large batch in two halves: the tasks of one go on while the store writes for the other. Halves that are
+not of one size come to be, since part of the larger one joins the smaller.
 
 Identity: a writer has an id and numbers its batches; the store applies each (writer, number) once, so a
 commit whose answer was lost is settled by sending the very same batch again.
@@ -60,7 +61,7 @@ TURNS = 3
 """Turns of the loop from the outcome of a call to the intent of the next: the call ends, its caller goes on
 and hands the next intent in, or begins an asyncio task that asks first whether the call may be made."""
 HALVES = 32
-"""From how many tasks on the verdicts of a batch are handed out in two halves."""
+"""How many tasks more than are queued a batch has whose verdicts are handed out in two parts."""
 LEISURE_S = 0.03
 """How long a leisurely record waits for a batch that it can go with."""
 Waiting = tuple[Entry, "asyncio.Future[Verdict] | None", Told | None, int]
@@ -283,10 +284,10 @@ class Journal:
         # A store that answers at once has done so before those of the last batch were told.
         self._release()
         deferred, at_once = 0, len(batch)
-        if self._store.apart and self._pending:
-            at_once = 0
-        elif self._store.apart and len(batch) >= HALVES:
-            at_once //= 2
+        if self._store.apart and (self._pending or at_once >= HALVES):
+            # Those at once go with what is queued; so the halves come to be of one size.
+            more = at_once - len(self._pending)
+            at_once = more // 2 if more >= HALVES else 0
         for (lease, waiting), verdict in zip(batch, verdicts, strict=True):
             if verdict.kind == "deferred":
                 deferred += 1
