@@ -5,8 +5,8 @@ transaction is under way the next batch collects; there is no timer. A batch wai
 loop for whoever has just been told of a verdict, since a call's outcome and the intent of the next call
 belong together. Records that nobody waits for may start no batch of their own: they go with the next one, or
 after a moment. Where the store works apart, verdicts are handed out once the next batch is on its way, and
-those of a large batch in two halves: the tasks of one go on while the store writes for the other. Halves that are
-not of one size come to be, since part of the larger one joins the smaller.
+those of a large batch in two halves: the tasks of one go on while the store writes for the other. Halves that
+are not of one size come to be, since part of the larger one joins the smaller.
 
 Identity: a writer has an id and numbers its batches; the store applies each (writer, number) once, so a
 commit whose answer was lost is settled by sending the very same batch again.
