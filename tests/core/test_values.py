@@ -196,6 +196,11 @@ def test_the_limit_can_be_set_and_counts_bytes_not_characters(limit: int, fits: 
             encode("éééé", limit=limit)
 
 
+@pytest.mark.parametrize("text", ["1", '{"a": [1, 2.5, null]}', "9" * 3_000, "[" + "9" * 6_000 + "]"])
+def test_decode_reads_what_others_wrote_with_white_space_around_it(text: str) -> None:
+    assert values.decode(f" \n{text}\t") == values.decode(text)
+
+
 def test_decode_raises_for_what_is_no_json() -> None:
     with pytest.raises(json.JSONDecodeError):
         decode("[1,")

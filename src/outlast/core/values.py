@@ -70,11 +70,16 @@ def decode(text: str) -> Any:
     ``ValueError`` for text that is no JSON, which ``encode`` never makes.
     """
     try:
-        # What encode writes has no white space around it; for anything else that is slower, and as good.
         value, end = _READ(text)
-        return value if end == len(text) else json.loads(text)
-    except json.JSONDecodeError:
+        if end == len(text):
+            return value
+    except ValueError:
+        # No JSON, or what is seldom: white space around it, an integer that Python reads only in parts.
+        pass
+    try:
         return json.loads(text)
+    except json.JSONDecodeError:
+        raise
     except ValueError:
         # An integer longer than sys.get_int_max_str_digits().
         return json.loads(text, parse_int=_read_integer)

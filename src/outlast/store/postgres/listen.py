@@ -135,6 +135,8 @@ class Listener:
         """Send hints until the connection is lost or its server takes no writes; see now and then whether it
         still is there."""
         loop = asyncio.get_running_loop()
+        # What was hinted while there was no connection, and nothing that was said of the last one.
+        self._something.clear()
         if self._to_send:
             self._something.set()
         while not (connection.is_closed() or is_demoted(connection)):
