@@ -29,8 +29,8 @@ def any_unsettled(tx: Transaction) -> bool:
 
 
 class Writes:
-    """What is written of heads in hand: each at once, or at last and for all of them together, which costs
-    half of what a statement for each does.
+    """What is written of heads in hand: each at once, or at last and for all of them together, which spares a
+    call for each.
 
     Whoever looks at other tasks than its own meanwhile has it written first.
     """
