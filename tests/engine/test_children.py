@@ -9,6 +9,7 @@ import pytest
 from tests.engine.house import PATIENCE_S, House
 
 from outlast import ChildCancelled, ChildFailed, Outlast, TaskContext
+from outlast.core import ids
 from outlast.engine.children import child_id
 from outlast.errors import AgentNotFound, InvalidInput, StoreUnavailable, WaitTimeout
 from outlast.store.contract import BatchRejected
@@ -40,6 +41,20 @@ async def delivered(house: House) -> None:
     await house.stop()
     while (await house.store.deliver(100)).more:
         pass
+
+
+def test_ids_of_children_sort_by_number_next_to_their_parent() -> None:
+    parent, later = (ids.new_id(ids.TASK, 1_790_000_000_000 + ms, 7 << 60) for ms in (0, 1))
+    numbered = [child_id(parent, f"research#{number}") for number in (1, 2, 9, 10, 99, 100, 1_000, 999_999)]
+    assert numbered == sorted(numbered)
+    odd = ("research", "#", "a#b", "#\N{SUPERSCRIPT TWO}", "research#1000001", "other#1", "x" * 199)
+    made = [*numbered, *(child_id(parent, key) for key in odd), child_id(later, "research#1")]
+    assert len(set(made)) == len(made)
+    assert all(ids.parse_id(one).prefix == ids.TASK for one in made)
+    assert [ids.unix_ms_of(one) for one in made] == [1_790_000_000_000] * (len(made) - 1) + [
+        1_790_000_000_001
+    ]
+    assert all(one < later for one in made[:-1])
 
 
 async def test_a_childs_result_is_its_parents_operation(house: House) -> None:

@@ -102,6 +102,15 @@ async def ended(house: House, agent: str) -> TaskHandle:
     return handle
 
 
+async def one_over_and_one_that_waits(house: House) -> tuple[TaskHandle, TaskHandle]:
+    """Have one task end, and another suspend."""
+    house.start()
+    over = await ended(house, "quick")
+    lives = await house.app.submit("patient")
+    await house.waits(lives, "signal")
+    return over, lives
+
+
 class TestResults:
     """``Outlast.result`` and ``Outlast.wait``."""
 
@@ -190,10 +199,7 @@ class TestNoEndIsMissed:
     async def test_that_is_asked_for_while_a_look_goes_on(
         self, watching: House, watched: Watched, tail: Tail
     ) -> None:
-        watching.start()
-        over = await ended(watching, "quick")
-        lives = await watching.app.submit("patient")
-        await watching.waits(lives, "signal")
+        over, lives = await one_over_and_one_that_waits(watching)
         watched.holds = True
         first = asyncio.create_task(tail.end("default", lives.id))
         async with asyncio.timeout(PATIENCE_S):
@@ -224,10 +230,7 @@ class TestNoEndIsMissed:
         self, watching: House, watched: Watched, tail: Tail
     ) -> None:
         """Nobody looks at once, since it is mostly told; where it is not, somebody looks soon."""
-        watching.start()
-        over = await ended(watching, "quick")
-        lives = await watching.app.submit("patient")
-        await watching.waits(lives, "signal")
+        over, lives = await one_over_and_one_that_waits(watching)
         watched.wakes = Deaf()
         first = asyncio.create_task(tail.end("default", lives.id))
         async with asyncio.timeout(PATIENCE_S):

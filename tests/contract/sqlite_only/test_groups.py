@@ -15,10 +15,14 @@ from tests.contract.sqlite_only.processes import submission
 
 from outlast.errors import StoreUnavailable
 from outlast.store.contract import BatchRejected
+from outlast.store.records import ClaimReply, ClaimRequest, Serves
 from outlast.store.rows import TaskFilter
 from outlast.store.sqlite import SqliteStore, desk
+from outlast.store.sqlite import claim as claiming
 from outlast.store.sqlite import connection as connections
 from outlast.store.sqlite import log as logs
+from outlast.store.sqlite.transaction import Transaction
+from outlast.testing.store_suite.scene import Scene
 
 
 @contextlib.asynccontextmanager
@@ -377,3 +381,23 @@ async def test_a_long_reader_makes_the_log_grow_only_while_it_reads(
 def log_bytes(path: str) -> int:
     """Answer how large the write-ahead file is."""
     return os.path.getsize(f"{path}-wal")
+
+
+async def test_a_claim_looks_first_but_where_something_was_just_queued_here(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks, peek = list[ClaimRequest](), claiming.peek
+
+    def seen(tx: Transaction, request: ClaimRequest, now: int | None) -> ClaimReply | None:
+        looks.append(request)
+        return peek(tx, request, now)
+
+    monkeypatch.setattr(claiming, "peek", seen)
+    scene = Scene(store=store, now=(await store.health()).now)
+    session, record = await scene.session(), await scene.submit()
+    serves = [Serves(agent=record.agent, version="version-77", default=True)]
+    commits = commits_of(store)
+    for claimed in (1, 0, 0):
+        reply = await scene.claim(session, pools=[record.pool], serves=serves)
+        assert len(reply.claims) == claimed
+    assert (len(looks), commits()) == (2, 1)

@@ -41,26 +41,24 @@ def ask(tx: Transaction, head: Head, entry: AskApproval) -> None:
     question = entry.subject == "question"
     state: OperationState = "running" if question else "planned"
     due_at = expires_at if question else None
-    recorded = tx.run_many(
+    recorded = tx.run(
         "record_operations",
-        [
-            (
-                *name,
-                entry.position,
-                entry.kind,
-                entry.name,
-                state,
-                entry.request,
-                head.epoch,
-                entry.arguments,
-                None,
-                None,
-                at,
-                due_at,
-                None,
-                False,
-            )
-        ],
+        (
+            *name,
+            entry.position,
+            entry.kind,
+            entry.name,
+            state,
+            entry.request,
+            head.epoch,
+            entry.arguments,
+            None,
+            None,
+            at,
+            due_at,
+            None,
+            False,
+        ),
     ) or tx.run(
         "replace_operation",
         (

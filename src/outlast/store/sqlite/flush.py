@@ -212,7 +212,7 @@ def _row(head: Head, entry: RecordOperation) -> Row:
 
 def _add(tx: Transaction, head: Head, entry: RecordOperation) -> bool:
     """Put an operation on record that is not there."""
-    return bool(tx.run_many("record_operations", [_row(head, entry)]))
+    return bool(tx.run("record_operations", _row(head, entry)))
 
 
 def _replace(tx: Transaction, head: Head, entry: RecordOperation) -> bool:
