@@ -73,7 +73,8 @@ def statement() -> str:
 
 
 def encode(batch: Batch, now: int | None) -> list[Any]:
-    """Make the arguments of ``outlast.flush``: a row an entry, turned into columns at the end."""
+    """Make the arguments of ``outlast.flush``: a row an entry, turned into columns at the end. The columns of
+    a group without entries are None: an array takes its time where it is empty, too."""
     heads: list[tuple[Any, ...]] = []
     events: list[tuple[Any, ...]] = []
     records: list[tuple[Any, ...]] = []
@@ -264,7 +265,7 @@ def encode(batch: Batch, now: int | None) -> list[Any]:
             for kind, column in zip(kinds, zip(*rows, strict=True), strict=True):
                 arguments.append(texts(column) if kind == "t" else _plain(column))
         else:
-            arguments.extend("{}" for _ in kinds)
+            arguments.extend(None for _ in kinds)
     more: dict[str, Any] = {
         name: what
         for name, what in (("takes", takes), ("ends", taken), ("heard", heard), ("rare", rare))

@@ -11,11 +11,12 @@
 -- An entry is named by one number, its place: the index of its head (from 1) times 2^20 plus its own index (from 0). What
 -- is known of a head (h_tenant, h_ok, h_last, ...) is read from arrays by that index.
 -- Entries that concern one operation are parted into waves by the caller, so that within a wave each operation is
--- touched in the order record, outcome, turn, intent, and by each kind once. What most batches have nothing of comes as
--- one JSON text, null for nothing, since an array costs a little also where it is empty: what records take from inboxes
--- and of what is on its way to them, heads whose end its parent is told of by their worker, and, in a part of their own
--- that is looked into again and again, questions, what lost a race, consents, resends, calls taken over, outside sessions,
--- usage, how long effects take to show, verdicts on work.
+-- touched in the order record, outcome, turn, intent, and by each kind once. The arrays of a group of which a batch has
+-- nothing are null, since an array costs a little also where it is empty. What most batches have nothing of comes as one
+-- JSON text, null for nothing: what records take from inboxes and of what is on its way to them, heads whose end its
+-- parent is told of by their worker, and, in a part of their own that is looked into again and again, questions, what
+-- lost a race, consents, resends, calls taken over, outside sessions, usage, how long effects take to show, verdicts on
+-- work.
 
 -- Write a numbered batch; answers its verdicts in short, the recorded ones when it was applied before.
 create function outlast.flush(
@@ -54,7 +55,7 @@ create function outlast.flush(
 ) returns text language plpgsql volatile as $$
 #variable_conflict use_column
 declare
-    v_heads integer := cardinality(h_task);
+    v_heads integer := coalesce(cardinality(h_task), 0);
     v_count integer;
     v_now bigint;
     v_last_number bigint;
@@ -198,7 +199,7 @@ begin
             select x.place
               from unnest(i_place, i_kind) as x (place, kind)
              where (x.place >> 20)::integer = any(v_marked) and x.kind <> 'compensation');
-        for n in 1..cardinality(e_place) loop
+        for n in 1..coalesce(cardinality(e_place), 0) loop
             continue when (e_place[n] >> 20)::integer <> all(v_marked);
             v_over := (e_place[n] >> 20)::integer = any(v_undoing);
             continue when v_over and e_state[n] not in ('succeeded', 'failed', 'cancelled');
@@ -401,7 +402,7 @@ begin
             ), opened as (
                 insert into outlast.unsettled as u (tenant, task, key, since, ask_at, sender_gone)
                 select d.tenant, d.task, d.key, v_now, v_now,
-                       d.place = any(g_place) or outlast.said_over(d.tenant, d.task, d.key, d.attempt)
+                       coalesce(d.place = any(g_place), false) or outlast.said_over(d.tenant, d.task, d.key, d.attempt)
                   from done d
                  where d.state = 'unknown'
                 on conflict (tenant, task, key) do update
