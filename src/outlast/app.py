@@ -18,6 +18,7 @@ from outlast.core.durations import Duration, microseconds
 from outlast.core.webhooks import SignedBody
 from outlast.declarations import Declarations
 from outlast.engine.host import CallbackPlace, GatewayPlace
+from outlast.engine.offers import Offers
 from outlast.engine.settings import WorkerSettings
 from outlast.engine.worker import Worker
 from outlast.entrances import guarded
@@ -70,6 +71,7 @@ class Outlast(Declarations):
     ) -> None:
         super().__init__()
         self.name = ids.check_name(name, "app name")
+        self.offers = Offers()
         self.operations = Operations(self)
         self.pauses = Pauses(self)
         self.approvals = Approvals(self)
@@ -137,7 +139,7 @@ class Outlast(Declarations):
         await self.store.open()
         self._opened = True
         self._tail = Tail(self.store)
-        self._submitter = Submitter(self.store)
+        self._submitter = Submitter(self.store, self.offers)
 
     async def close(self) -> None:
         """Release everything; what was in a database in memory is gone then. Idempotent."""
@@ -166,6 +168,7 @@ class Outlast(Declarations):
             callback=self.callback_place,
             gateway=self.gateway_place(),
             ended=self._told_end,
+            offers=self.offers,
         )
 
     def gateway_place(self) -> GatewayPlace:

@@ -25,6 +25,7 @@ from outlast.store.entries import (
 )
 from outlast.store.records import (
     Claimed,
+    ClaimReply,
     ClaimRequest,
     Evidence,
     Held,
@@ -144,7 +145,8 @@ class Program:
         """Answer what may be done, and how often."""
         return {
             self.submit: 4,
-            self.claim: 5,
+            self.claim: 4,
+            self.submit_and_claim: 2,
             self.flush: 12,
             self.settle: 4,
             self.note: 1,
@@ -158,6 +160,26 @@ class Program:
         }
 
     async def submit(self) -> None:
+        batch = self.batch()
+        await self.on_both(f"submit {[r.task[-4:] for r in batch]}", lambda store: store.submit(batch))
+
+    async def submit_and_claim(self) -> None:
+        """Accept a batch and claim: where both are not to be had at once, one after the other."""
+        batch, request = self.batch(), self.request()
+
+        async def both(store: Store) -> list[Any]:
+            answer = await store.submit_and_claim(batch, request, now=self.scene.now)
+            # The model does not know it, and does the two.
+            if not isinstance(answer, tuple):
+                answer = await store.submit(batch), await store.claim(request, now=self.scene.now)
+            return [*answer[0], answer[1]]
+
+        said = f"submit and claim {[r.task[-4:] for r in batch]} {request.session} {request.serves}"
+        *_, reply = await self.on_both(said, both)
+        await self.took(reply)
+
+    def batch(self) -> list[Submission]:
+        """Make tasks, some of which are there already."""
         batch = []
         for _ in range(self.dice.randint(1, 3)):
             tenant, agent = self.dice.choice(self.agents)
@@ -186,7 +208,7 @@ class Program:
                 )
             batch.append(record)
         self.tasks += [record for record in batch if record.agent in ("agent-blue", "agent-red")]
-        await self.on_both(f"submit {[r.task[-4:] for r in batch]}", lambda store: store.submit(batch))
+        return batch
 
     async def renew(self) -> None:
         if not self.sessions or self.dice.random() < 0.4:
@@ -198,6 +220,14 @@ class Program:
         await self.on_both(f"renew {session}", lambda s: s.renew(renewal, now=self.scene.now))
 
     async def claim(self) -> None:
+        request = self.request()
+        reply = await self.on_both(
+            f"claim {request.session} {request.serves}", lambda s: s.claim(request, now=self.scene.now)
+        )
+        await self.took(reply)
+
+    def request(self) -> ClaimRequest:
+        """Ask for a claim, by a session that may live or not."""
         session = self.dice.choice([*self.sessions, "ses_none"])
         _, agent = self.dice.choice(self.agents)
         serves = self.dice.choice(
@@ -208,12 +238,12 @@ class Program:
             ]
         )
         # All there is: whose turn comes first is the one thing about which stores may differ.
-        request = ClaimRequest(
+        return ClaimRequest(
             session=session, pools=("pool-x",), serves=serves, limit=500, fence=self.dice.choice([3, 3, 2])
         )
-        reply = await self.on_both(
-            f"claim {session} {serves}", lambda s: s.claim(request, now=self.scene.now)
-        )
+
+    async def took(self, reply: ClaimReply) -> None:
+        """Load what was claimed, and go on with it."""
         self.claims += reply.claims
         if reply.claims:
             loaded = await self.on_both(

@@ -11,6 +11,7 @@ from outlast import clock
 from outlast.core import settle as settle_rules
 from outlast.engine import effects, finding, outcomes, settling
 from outlast.engine.journal import Journal
+from outlast.engine.offers import Offer
 from outlast.engine.run import Run
 from outlast.engine.session import Session
 from outlast.engine.worker import Worker
@@ -45,6 +46,19 @@ def dead_session_claims(patch: Patch) -> None:
 @defect("what a claim took whose answer was lost is given back by nobody")
 def lost_claim_forgotten(patch: Patch) -> None:
     patch.set(claim, "reconcile", lambda *_: [])
+
+
+@defect("whoever took an offer to claim says, where the answer was lost, that nothing was tried")
+def lost_offer_withdrawn(patch: Patch) -> None:
+    patch.set(Offer, "fail", lambda offer, error: offer.answer(None))
+
+
+@defect("what somebody has claimed for a worker that offered to is forgotten, as its wait is over")
+def taken_offer_forgotten(patch: Patch) -> None:
+    async def nobody(_: Offer) -> None:
+        return None
+
+    patch.set(Offer, "reply", nobody)
 
 
 @defect("a worker that is told that its lease is gone goes on as if it had been written")

@@ -42,6 +42,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--trios", action="store_true", help="three of the verbs that matter most")
     parser.add_argument("--deaths", action="store_true", help="let each player die at each of its stops")
     parser.add_argument("--short", action="store_true", help="only the casts of every run of the tests")
+    parser.add_argument(
+        "--with", dest="among", choices=[*ACTS], metavar="PART", help="only casts that have it"
+    )
     parser.add_argument("--part", default="1/1", help="a part of the casts, such as 2/10")
     parser.add_argument("--most", type=int, default=MOST, help=f"runs of a cast at most (default: {MOST})")
     parser.add_argument(
@@ -54,6 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
     for part in asked.parts:
         if part not in ACTS:
             parser.error(f"there is no part {part}")
+    if asked.keep and asked.among:
+        parser.error("only what is explored of every cast is kept")
     with EmbeddedPostgres(durable=False) as server:
         return asyncio.run(_explore(server.create_database(), asked))
 
@@ -121,7 +126,7 @@ def _casts(setting: str, asked: argparse.Namespace) -> list[Cast]:
     else:
         made = (cast for _, cast in (trios if asked.trios else pairs)([setting]))
     number, of = (int(one) for one in asked.part.split("/"))
-    return list(made)[number - 1 :: of]
+    return [cast for cast in made if asked.among in (None, *cast)][number - 1 :: of]
 
 
 async def _again(made: Stage, setting: str, cast: Cast, steps: str, dies: int | None) -> int:

@@ -65,6 +65,8 @@ SHORT: dict[str, tuple[Cast, ...]] = {
         ("claim", "cancel"),
         ("claim", "adopt"),
         ("claim", "claim_open"),
+        ("submit_and_claim", "sweep"),
+        ("submit_and_claim", "submit_same_key"),
     ),
     "waiting": (
         ("post", "cancel"),
@@ -86,10 +88,15 @@ PARTED = {
     frozenset(("sweep", "cancel_family")): "a sweep that skips one head of a family takes the others",
     frozenset(("sweep", "post_family")): "a sweep that skips one head of a family takes the others",
     frozenset(("sweep", "admit")): "a session ends before its leases do, and a passage tells of both",
+    frozenset(
+        ("submit_and_claim", "claim")
+    ): "who submits waits for no claimer, and so does not claim at all",
+    frozenset(("submit_and_claim", "claim_by_its_worker")): "as of any other claimer",
 }
 """Pairs of which one may see a part of the other, and why: a sweep does its work head by head, and what is
 held is left for the next one, so that who meets it with several heads, or reads beside its own, may see a
-part of it. They are judged by the checkers alone, since no order of the verbs comes to that."""
+part of it; what is submitted beside a claimer that is at work is there, and can be claimed by the next one.
+They are judged by the checkers alone, since no order of the verbs comes to that."""
 
 
 SHARING = {

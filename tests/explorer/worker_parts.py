@@ -109,6 +109,17 @@ def _claim_by_its_worker(props: Props) -> Any:
     return _claiming(props.session)
 
 
+def _along(answers: list[Any]) -> Any:
+    # Where a twin was in its way it has done nothing, and comes again.
+    verdicts, replies = zip(*filter(None, answers), strict=True)
+    return verdicts[0], _claimed([*replies])
+
+
+@acts("submit_and_claim", **{**TAKES, "merge": _along})
+def _submit_and_claim(props: Props) -> Any:
+    return [_new(props, 4, key="key-twin", priority=3)], _claiming(props.spare)
+
+
 @acts("reconcile")
 def _reconcile(props: Props) -> Any:
     known = props.parent

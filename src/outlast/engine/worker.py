@@ -34,6 +34,7 @@ from outlast.engine.housekeeping.settler import Settler
 from outlast.engine.journal import Journal, Told
 from outlast.engine.limits import Limits
 from outlast.engine.nursery import Nursery
+from outlast.engine.offers import Offer, Offers
 from outlast.engine.processes import Processes
 from outlast.engine.registry import Registry
 from outlast.engine.run import Run
@@ -78,8 +79,10 @@ class Worker:
         callback: Callable[[str, str, str, bool], CallbackPlace] | None = None,
         gateway: GatewayPlace | None = None,
         ended: Callable[[EndRow], None] | None = None,
+        offers: Offers | None = None,
     ) -> None:
-        """Make a worker. ended: told of each success of a task, once it is on disk."""
+        """Make a worker. ended: told of each success of a task, once it is on disk. offers: where those who
+        submit in this process look for a worker that waits."""
         registry.check()
         self.settings = settings or WorkerSettings()
         self.registry = registry
@@ -99,6 +102,7 @@ class Worker:
         self.gateway = gateway
         self._callback = callback
         self._ended = ended
+        self._offers = Offers() if offers is None else offers
         self._warned: set[str] = set()
         self._strays = 0
         self._spec_of = tool_spec_of(registry.tools)
@@ -244,9 +248,7 @@ class Worker:
         self.draining = True
         self._stopping.set()
         self._slot_free.set()
-        # A second stop may find the wait ended by the first, and not yet woken.
-        if self._idling is not None and not self._idling.expired():
-            self._idling.reschedule(asyncio.get_running_loop().time())
+        self._end_idling()
         for run in list(self.runs):
             if not run.active:
                 run.interrupt("drained", "the worker is stopping")
@@ -316,6 +318,7 @@ class Worker:
         """Claim as many tasks as there are free slots, for as long as the worker serves."""
         away = in_doubt = False
         fence = 0
+        idle_s: float | None = None
         while not self.draining:
             # Tasks that only wait for their ending to reach the disk hold no slot, so that the next ones are
             # claimed meanwhile; there are never more of them than slots.
@@ -339,7 +342,15 @@ class Worker:
                     config=self._config,
                     fence=fence,
                 )
-                reply = await self.store.claim(request)
+                if idle_s is None:
+                    reply = await self.store.claim(request)
+                else:
+                    seconds, idle_s = idle_s, None
+                    offered = await self._wait_for_work(seconds, request)
+                    if offered is None:
+                        in_doubt = False
+                        continue
+                    reply = offered
                 loaded = await self._load(reply)
                 in_doubt = False
                 if away:
@@ -358,15 +369,15 @@ class Worker:
                 await self._first(asyncio.create_task(self.session.open()), self._stopping.wait())
                 continue
             if not reply.claims:
-                await self._wait_for_work(self.settings.poll_s)
+                idle_s = self.settings.poll_s
                 continue
             telemetry.emit(telemetry.TasksClaimed(count=len(reply.claims)))
             probes.reach("worker.claimed")
             for claimed in reply.claims:
                 self._start(request.session, claimed, loaded[claimed.tenant, claimed.task])
-            if len(reply.claims) < free:
+            if len(reply.claims) < request.limit:
                 # There is hardly more: the next look does not stand in the way of the new runs.
-                await self._wait_for_work(PAUSE_S)
+                idle_s = PAUSE_S
             else:
                 # Let the new runs begin before the next claim.
                 await asyncio.sleep(0)
@@ -379,14 +390,28 @@ class Worker:
             loaded |= {(one.tenant, one.task): one for one in await self.store.load(missing)}
         return loaded
 
-    async def _wait_for_work(self, seconds: float) -> None:
-        """Wait for a hint, so many seconds, or a stop."""
+    async def _wait_for_work(self, seconds: float, request: ClaimRequest) -> ClaimReply | None:
+        """Wait for a hint, so many seconds, or a stop, and offer to claim meanwhile; answer what a claim came
+        to that somebody has taken along. Raises StoreUnavailable where nobody knows."""
+        offer = Offer(request, self._end_idling)
+        self._offers.make(offer)
         # In this very asyncio task, since the store keeps for each what it was told last.
-        with contextlib.suppress(TimeoutError):
+        try:
             async with asyncio.timeout(None) as self._idling:
                 if not self.draining:
                     await self.store.wakes.wait("queue", seconds)
-        self._idling = None
+        except TimeoutError:
+            pass
+        finally:
+            self._idling = None
+            taken = not self._offers.withdraw(offer)
+        return await offer.reply() if taken else None
+
+    def _end_idling(self) -> None:
+        """Wait for work no longer."""
+        # A second one may find the wait ended by the first, and not yet woken.
+        if self._idling is not None and not self._idling.expired():
+            self._idling.reschedule(asyncio.get_running_loop().time())
 
     async def _pause(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):

@@ -201,6 +201,18 @@ class Store(Protocol):
         """
         ...
 
+    async def submit_and_claim(
+        self, batch: Sequence[Submission], request: ClaimRequest, *, now: int | None = None
+    ) -> tuple[list[Submitted], ClaimReply] | None:
+        """Accept tasks and claim, both in one transaction; see ``submit`` and ``claim``.
+
+        Atomic; each is what it would be if the claim came right behind the submit: it takes these tasks or
+        others, and is fenced. A quick way and no duty: None, and nothing was done, where it is not open (to
+        children it never is); no claims where another claimer is at work. After StoreUnavailable both are in
+        doubt, and of the two only the submit is repeated.
+        """
+        ...
+
     async def reconcile(
         self, session: str, held: Sequence[Held], fence: int, *, now: int | None = None
     ) -> list[TaskRef]:

@@ -26,7 +26,8 @@ from tests.stores import MEMORY, new_store
 from outlast.store.contract import Store
 
 WEIGHTS = {
-    "submit": 4, "spawn": 3, "claim": 7, "flush": 24, "settle": 4, "contradict": 1, "sweep": 3, "renew": 2,
+    "submit": 4, "spawn": 3, "claim": 6, "submit_and_claim": 2, "flush": 24, "settle": 4, "contradict": 1,
+    "sweep": 3, "renew": 2,
     "retire": 1, "reconcile": 1, "wait": 3, "post": 4, "cancel": 3, "news": 2, "deliver": 4, "decide": 7,
     "rule": 1, "retry": 3, "fork": 3, "adopt": 2, "wake": 2, "accept": 3, "switch": 3, "happen": 3,
     "schedule": 2, "fire": 3, "publish": 2,

@@ -31,15 +31,16 @@ from outlast.core.transitions import TASK
 from outlast.errors import StoreUnavailable
 from outlast.store import statements
 from outlast.store.approving import ApprovalRow
-from outlast.store.contract import FEW_TASKS, SHORT_BYTES
+from outlast.store.contract import FEW_TASKS, SHORT_BYTES, BatchRejected
 from outlast.store.entries import Batch, Flushed
 from outlast.store.passing import PASSED_BOUND, Passage
 from outlast.store.postgres import batches, connections, schema
 from outlast.store.postgres.changing import Changing
 from outlast.store.postgres.connections import Address, Line, Lines
+from outlast.store.postgres.failures import NoSuchLane
 from outlast.store.postgres.people import approval_of
 from outlast.store.postgres.scheduling import Scheduling
-from outlast.store.postgres.submitting import Submitting
+from outlast.store.postgres.submitting import Submitting, verdicts_of
 from outlast.store.postgres.views import operation_of, passage_of
 from outlast.store.reconciling import OpenItem, OpenRequest, Pause, Postponement
 from outlast.store.records import (
@@ -183,10 +184,51 @@ class PostgresStore(Changing):
 
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> ClaimReply:
         """Take queued tasks under the session; one call, one transaction. Fenced by the heads' locks."""
-        worn = {lane: count for lane, count in self._taken.items() if count >= WORN}
-        rows = await self._rows(
-            self._claim_line,
-            "claim",
+        worn = self._worn()
+        rows = await self._rows(self._claim_line, "claim", *self._claiming(request, worn, now))
+        return self._claimed(rows, worn)
+
+    async def submit_and_claim(
+        self, batch: Sequence[Submission], request: ClaimRequest, *, now: int | None = None
+    ) -> tuple[list[Submitted], ClaimReply] | None:
+        """Accept tasks and claim, in one call and one transaction; see ``Store.submit_and_claim``."""
+        submission = self._submitting.known(batch)
+        if submission is None:
+            return None
+        worn = self._worn()
+        sql, arguments = self._sql["submit_and_claim"], (*submission, *self._claiming(request, worn, now))
+
+        async def work(connection: asyncpg.Connection[asyncpg.Record]) -> list[asyncpg.Record] | None:
+            try:
+                return await connection.fetch(sql, *arguments)
+            except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+                # A twin of one of them is open elsewhere.
+                return None
+
+        try:
+            rows = await self._submit_line.run(work)
+        except (BatchRejected, NoSuchLane):
+            rows = None
+        if rows is None:
+            # Whose fault it is, and whether it can be helped, the submit finds out by itself.
+            return None
+        if rows[0]["kind"] == "lane":
+            return None
+        own = [(row["item"], row["kind"], row["task"]) for row in rows if row["item"] is not None]
+        verdicts = verdicts_of(batch, own)
+        reply = self._claimed(rows[len(own) :], worn)
+        taken = {claimed.task for claimed in reply.claims}
+        if any(one.kind == "accepted" and one.task not in taken for one in verdicts):
+            self._hint("queue")
+        self._hint("events")
+        return verdicts, reply
+
+    def _worn(self) -> dict[int, int]:
+        """Answer the lanes whose marks are to be moved, and what was taken from each."""
+        return {lane: count for lane, count in self._taken.items() if count >= WORN}
+
+    def _claiming(self, request: ClaimRequest, worn: dict[int, int], now: int | None) -> tuple[Any, ...]:
+        return (
             request.session,
             request.pools,
             [s.agent for s in request.serves],
@@ -202,10 +244,14 @@ class PostgresStore(Changing):
             FEW_TASKS,
             SHORT_BYTES,
         )
+
+    def _claimed(self, rows: Sequence[asyncpg.Record], worn: dict[int, int]) -> ClaimReply:
+        """Read what a claim has answered, and count what it took."""
         for lane in worn:
             self._taken.pop(lane, None)
+        at = rows[0]["now"]
         if rows[0]["task"] is None:
-            return ClaimReply(now=rows[0]["now"], claims=(), refused=rows[0]["refused"])
+            return ClaimReply(now=at, claims=(), refused=rows[0]["refused"])
         claims = []
         loaded: dict[tuple[str, str], Loaded] = {}
         for row in rows:
@@ -222,7 +268,7 @@ class PostgresStore(Changing):
             )  # fmt: skip
         self._last_tenant = claims[-1].tenant
         self._hint("events")
-        return ClaimReply(now=rows[0]["now"], claims=tuple(claims), loaded=tuple(loaded.values()))
+        return ClaimReply(now=at, claims=tuple(claims), loaded=tuple(loaded.values()))
 
     async def load(self, tasks: Sequence[Claimed]) -> list[Loaded]:
         """Read inputs and journals, without locks, in the order asked."""

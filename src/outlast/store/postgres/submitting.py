@@ -7,7 +7,7 @@ is answered by doing the same once more: the database waits for the old backend'
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import asyncpg
@@ -24,7 +24,8 @@ _MOST_TOGETHER = 500
 _MOST_BYTES = 8 << 20
 """Tasks of several callers, and bytes of their inputs, that go together in one transaction."""
 _TASKS = 1
-"""Where the tasks' ids stand among the arguments."""
+_PARENTS = 15
+"""Where the tasks' ids stand among the arguments, and where what is said of their parents begins."""
 _Lane = tuple[str, str, str, str, int]
 _Waiting = tuple[Sequence[Submission], "asyncio.Future[list[Submitted]]"]
 
@@ -65,7 +66,7 @@ class Submitting:
                 # Only under repeatable read or stricter, where the twin that won can never be seen.
                 raise Busy("a twin of this request committed after the transaction had begun") from error
             raise failures.translate(error, self._line.shown) from error
-        return _verdicts(batch, rows)
+        return verdicts_of(batch, rows)
 
     async def lanes_for(self, batch: Sequence[Submission], *, make: bool) -> list[int | None]:
         """Answer the numbers of the lanes that these will stand in, for those who submit by themselves.
@@ -76,6 +77,15 @@ class Submitting:
         if make:
             return await self._make_lanes(names, afresh=True)
         return [self._lanes.get(name) for name in names]
+
+    def known(self, batch: Sequence[Submission]) -> list[Any] | None:
+        """Answer the arguments for a batch without parents; None where one has a parent, or a lane is not
+        known."""
+        lanes = [self._lanes.get(_lane_of(record)) for record in batch]
+        if None in lanes or any(record.parent is not None for record in batch):
+            return None
+        columns = _once(_columns(batch, lanes))
+        return [*columns[:_PARENTS], *columns[-2:]]
 
     async def close(self) -> None:
         """Wait until nothing is under way."""
@@ -142,7 +152,7 @@ class Submitting:
             try:
                 rows = await self._line.run(work)
                 if not rows or rows[0]["kind"] != "lane":
-                    return _verdicts(batch, rows)
+                    return verdicts_of(batch, rows)
             except StoreUnavailable:
                 if tries > 1:
                     raise
@@ -207,7 +217,8 @@ def _once(columns: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
     ]
 
 
-def _verdicts(batch: Sequence[Submission], rows: list[asyncpg.Record]) -> list[Submitted]:
+def verdicts_of(batch: Sequence[Submission], rows: Sequence[Iterable[Any]]) -> list[Submitted]:
+    """Answer a verdict per item: what the rows say (item, kind, task), and accepted where none does."""
     answer = [Submitted(kind="accepted", task=record.task) for record in batch]
     for item, kind, task in rows:
         answer[item - 1] = Submitted(kind=kind, task=task)

@@ -261,6 +261,14 @@ class SqliteStore:
             return []
         return await self._desk().write(lambda tx: submitting.submit(tx, batch))
 
+    async def submit_and_claim(
+        self, batch: Sequence[Submission], request: ClaimRequest, *, now: int | None = None
+    ) -> tuple[list[Submitted], ClaimReply] | None:
+        """Accept tasks and claim, in one transaction; see ``Store.submit_and_claim``."""
+        if any(one.parent is not None for one in batch):
+            return None
+        return await self._desk().write(lambda tx: claiming.submit_and_claim(tx, batch, request, now))
+
     def _submit_within(self, connection: Any, batch: Sequence[Submission]) -> list[Submitted]:
         if not isinstance(connection, apsw.Connection):
             raise ConfigurationError(

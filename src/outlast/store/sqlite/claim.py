@@ -28,9 +28,12 @@ from outlast.store.records import (
     OperationRow,
     Renewed,
     SessionRenewal,
+    Submission,
+    Submitted,
     TaskRef,
 )
 from outlast.store.sqlite import approving, posting
+from outlast.store.sqlite import submit as submitting
 from outlast.store.sqlite.heads import Head, json_text
 from outlast.store.sqlite.transaction import Row, Transaction
 
@@ -145,6 +148,20 @@ def claim(tx: Transaction, request: ClaimRequest, now: int | None) -> ClaimReply
     few = claims if len(claims) <= FEW_TASKS else ()
     begun = _load_beginning(tx, [one for one in few if one.epoch == 1])
     return ClaimReply(now=at, claims=tuple(claims), loaded=tuple(begun))
+
+
+def submit_and_claim(
+    tx: Transaction, batch: Sequence[Submission], request: ClaimRequest, now: int | None
+) -> tuple[list[Submitted], ClaimReply]:
+    """Accept tasks, then claim; see ``Store.submit_and_claim``."""
+    hinted = "queue" in tx.hints
+    verdicts = submitting.submit(tx, batch)
+    reply = claim(tx, request, now)
+    taken = {claimed.task for claimed in reply.claims}
+    if not hinted and all(one.task in taken for one in verdicts if one.kind == "accepted"):
+        # Nobody else has to look for them.
+        tx.hints.discard("queue")
+    return verdicts, reply
 
 
 def _session_name(tx: Transaction, request: ClaimRequest) -> str | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from outlast.store.contract import BatchRejected, Store
 from outlast.store.entries import Batch, Flushed, TaskWrites
-from outlast.store.records import Claimed, ClaimReply, ClaimRequest
+from outlast.store.records import Claimed, ClaimReply, ClaimRequest, Submission, Submitted
 from outlast.testing.history.writing import Writing
 
 __all__ = ["Witness"]
@@ -35,9 +36,22 @@ class Witness:
         """See ``Store.claim``."""
         began = self._writing.now()
         reply = await self._store.claim(request, now=now)
+        self._claimed(reply, began)
+        return reply
+
+    async def submit_and_claim(
+        self, batch: Sequence[Submission], request: ClaimRequest, *, now: int | None = None
+    ) -> tuple[list[Submitted], ClaimReply] | None:
+        """See ``Store.submit_and_claim``."""
+        began = self._writing.now()
+        answer = await self._store.submit_and_claim(batch, request, now=now)
+        if answer is not None:
+            self._claimed(answer[1], began)
+        return answer
+
+    def _claimed(self, reply: ClaimReply, began: float) -> None:
         for claimed in reply.claims:
             self._writing.answered(self._invoke(claimed, "claim", at=began), claimed.epoch)
-        return reply
 
     async def flush(self, batch: Batch, *, now: int | None = None) -> list[Flushed]:
         """See ``Store.flush``."""

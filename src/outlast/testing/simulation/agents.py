@@ -17,6 +17,7 @@ from outlast.app import Outlast
 from outlast.core.approval import Answer, Ask
 from outlast.core.retry import Backoff
 from outlast.engine.context import TaskContext
+from outlast.engine.offers import Offers
 from outlast.errors import OperationError, StoreUnavailable, WaitTimeout
 from outlast.testing.simulation.world import Member, current_world
 from outlast.tools.call import ToolCall
@@ -61,9 +62,13 @@ LISTENERS = frozenset({"patient", "racer", "attentive"})
 """Agents that wait for signals of that name."""
 
 
-async def open_app(member: Member) -> Outlast:
-    """Answer the app as somebody has it who is no worker, as soon as the store lets them open it."""
+async def open_app(member: Member, offers: Offers | None = None) -> Outlast:
+    """Answer the app as somebody has it who is no worker, as soon as the store lets them open it.
+
+    offers: of the workers in the same process, where there are any.
+    """
     app = Outlast("people", store=member.store)
+    app.offers = offers or app.offers
     app.registry = APP.registry
     while True:
         try:

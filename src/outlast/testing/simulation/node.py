@@ -332,6 +332,15 @@ class NodeStore:
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> ClaimReply:
         return await self._carry("claim", lambda store: store.claim(request, now=now))
 
+    async def submit_and_claim(
+        self, batch: Sequence[Submission], request: ClaimRequest, *, now: int | None = None
+    ) -> tuple[list[Submitted], ClaimReply] | None:
+        if self.announces:
+            batch = [replace(one, announce=True) for one in batch]
+        return await self._carry(
+            "submit_and_claim", lambda store: store.submit_and_claim(batch, request, now=now)
+        )
+
     async def reconcile(
         self, session: str, held: Sequence[Held], fence: int, *, now: int | None = None
     ) -> list[TaskRef]:

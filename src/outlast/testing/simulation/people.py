@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Any, Literal
 
@@ -25,8 +25,9 @@ from outlast.app import Outlast
 from outlast.approvals import Approvals
 from outlast.core import ids, values
 from outlast.core.transitions import TASK
+from outlast.engine.offers import Offer, Offers
 from outlast.errors import OutlastError, StoreUnavailable, TaskEnded, UnsettledPrefix
-from outlast.store.records import OperationRow, Settlement, TaskRef
+from outlast.store.records import OperationRow, Settlement, Submission, TaskRef
 from outlast.store.rows import OperationFilter, TaskRow
 from outlast.streams.tail import FINAL, Tail
 from outlast.submitting import DEFAULT_TENANT
@@ -74,6 +75,8 @@ class People:
         """What was sent to each task as a signal, told or not."""
         self.on_meddled: Callable[[], None] = lambda: None
         """Told when somebody who meddles has been told that it is done."""
+        self.neighbour: Callable[[int], Member | None] = lambda number: None
+        """Answers the worker in whose process a client is, by the client's number."""
         self.forked: dict[str, str] = {}
         """Which task each fork was made from."""
         self.denied: set[tuple[str, str]] = set()
@@ -131,7 +134,7 @@ class People:
         """Submit a task and follow its stream to the end, however often the store is away."""
         tail = Tail(member.store, poll_s=POLL_S)
         await asyncio.sleep(self._fate.uniform(0.0, 1.5))
-        app = await open_app(member)
+        app = await open_app(member, _Shared(lambda: self.neighbour(number)))
         # Every third one asks for silence.
         member.store.announces = self.world.announces and number % 3 > 0
         task = await self._submit(app, number)
@@ -378,3 +381,16 @@ class People:
             self._resent[resent] += settlement.verdict == "send_again"
         elif denies:
             self.denied.discard((row.task, row.key))
+
+
+class _Shared(Offers):
+    """The offers of whichever worker a client shares its process with at this moment."""
+
+    def __init__(self, neighbour: Callable[[], Member | None]) -> None:
+        super().__init__()
+        self._neighbour = neighbour
+
+    def take(self, batch: Sequence[Submission]) -> Offer | None:
+        """Take an offer of that worker."""
+        member = self._neighbour()
+        return None if member is None else member.offers.take(batch)

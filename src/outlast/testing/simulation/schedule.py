@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from outlast import telemetry
@@ -205,6 +205,7 @@ class _Schedule:
         world.service.on_beginning = self.judge.begins
         world.on_intent = self._aim
         self.people.on_meddled = self._look_perhaps
+        self.people.neighbour = self._neighbour
         self._set_alarm()
         dump: dict[str, list[dict[str, Any]]] | None = None
         try:
@@ -325,10 +326,20 @@ class _Schedule:
         member = self.world.add(name, counted=True, hears=HINTED)
         self.members[member.node] = member
         # Made in the node's context, since it takes ids as it is made.
-        worker: Worker = member.node.context.run(Worker, APP.registry, member.store, SETTINGS)
+        make = partial(Worker, APP.registry, member.store, SETTINGS, offers=member.offers)
+        worker: Worker = member.node.context.run(make)
         task = self.world.start(member.node, worker.run(), name=f"worker {name}")
         self.serving[name] = (member, worker, task)
         self.world.note(f"{name} started")
+
+    def _neighbour(self, client: int) -> Member | None:
+        """Answer the worker whose process a client shares; every second one has a process to itself."""
+        if client % 2:
+            return None
+        serving = self.serving.get(f"w{client // 2 % self.workers + 1}")
+        if serving is None or serving[0].node.dead or serving[0].node.frozen:
+            return None
+        return serving[0]
 
     async def _stop(self) -> None:
         await asyncio.sleep(max(0.0, self.world.kept_until - self.world.loop.time()))

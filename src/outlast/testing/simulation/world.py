@@ -21,6 +21,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from outlast import clock
+from outlast.engine.offers import Offers
 from outlast.store.contract import Store
 from outlast.store.entries import Batch, Flushed
 from outlast.store.sqlite import SqliteStore
@@ -43,12 +44,13 @@ def current_world() -> World:
 class Member:
     """A node with what is its own: seams and a store. counted: see ``SimulationLoop.add_node``."""
 
-    __slots__ = ("node", "seams", "store")
+    __slots__ = ("node", "offers", "seams", "store")
 
     def __init__(self, node: Node, seams: NodeSeams, store: NodeStore) -> None:
         self.node = node
         self.seams = seams
         self.store = store
+        self.offers = Offers()
 
 
 class World:

@@ -36,6 +36,7 @@ from outlast.testing.store_suite.claiming import (  # noqa: E402
     TestClaim,
     TestLoad,
 )
+from outlast.testing.store_suite.claiming_along import TestSubmitAndClaim  # noqa: E402
 from outlast.testing.store_suite.ending import (  # noqa: E402
     TestFinalEndings,
     TestReleases,
@@ -135,6 +136,7 @@ __all__ = [
     "TestSetSchedule",
     "TestSettle",
     "TestSubmit",
+    "TestSubmitAndClaim",
     "TestSubmitInsideTheCallersTransaction",
     "TestSuspensions",
     "TestTakeTurn",

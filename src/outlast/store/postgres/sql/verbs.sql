@@ -37,6 +37,13 @@ select tenant, task, epoch, round, agent, version, facts, deadline_at, cancellin
        trace, submitted_at, failures, attempts, budget, depth
   from outlast.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14);
 
+-- Accept tasks and claim, in one transaction.
+-- name: submit_and_claim
+select tenant, task, epoch, round, agent, version, facts, deadline_at, cancelling, lane, now, refused, input, user_name,
+       trace, submitted_at, failures, attempts, budget, depth, item, kind
+  from outlast.submit_and_claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,
+       $20, $21, $22, $23, $24, $25, $26, $27, $28, $29, $30, $31);
+
 -- Read inputs of tasks, whether something lies before them, and count their ended attempts; no locks.
 -- name: load_inputs
 select c.item, i.input, i.user_name, i.trace, i.submitted_at, i.failures, i.attempts, i.budget, i.depth, i.forked,

@@ -1,4 +1,4 @@
--- load_input, claim: queued tasks become leases of one session.
+-- load_input, claim, submit_and_claim: queued tasks become leases of one session.
 --
 -- Lock order: the claimers' advisory lock, which lives inside this one call; the session's row; heads with skip
 -- locked, so that a head that somebody holds is left for later and nobody waits; then entries, leases, events and marks.
@@ -284,6 +284,55 @@ begin
     -- Nothing: the time all the same.
     if v_room = p_limit then
         now := v_now;
+        refused := false;
+        return next;
+    end if;
+end
+$$;
+
+-- Accept a batch and, in the same transaction, claim. Answers submit's rows, which have an item, and behind them
+-- claim's, which have none; or submit's row lane alone: nothing was done. Where another claimer is at work nothing is
+-- claimed, as if there were nothing to claim: to wait here for its lock would be to wait with a batch in hand.
+--
+-- Lock order: keys and rows of the batch as in submit, but without parents' heads, which claimers may wait for; then as
+-- in claim, whose lock is only tried. Nobody who has that one waits for keys.
+create function outlast.submit_and_claim(
+    p_tenant text[], p_task text[], p_key text[], p_digest text[], p_agent text[], p_version text[], p_pool text[],
+    p_priority integer[], p_input text[], p_user text[], p_deadline_us bigint[], p_run_at bigint[], p_trace text[],
+    p_announce boolean[], p_origin text[], p_budget text[], p_lane bigint[],
+    p_session text, p_pools text[], p_agents text[], p_versions text[], p_defaults boolean[], p_limit integer,
+    p_config text, p_fence bigint, p_now bigint, p_after text, p_marks bigint[], p_counts bigint[],
+    p_few integer, p_short integer
+) returns table (tenant text, task text, epoch bigint, round integer, agent text, version text, facts bigint,
+                 deadline_at bigint, cancelling boolean, lane bigint, now bigint, refused boolean, input text,
+                 user_name text, trace text, submitted_at bigint, failures bigint, attempts bigint, budget text,
+                 depth integer, item bigint, kind text)
+language plpgsql volatile as $$
+#variable_conflict use_column
+begin
+    for item, kind, task in
+        select s.item, s.kind, s.task
+          from outlast.submit(
+               p_tenant, p_task, p_key, p_digest, p_agent, p_version, p_pool, p_priority, p_input, p_user,
+               p_deadline_us, p_run_at, p_trace, p_announce, p_origin, '{}', '{}', '{}', '{}', '{}', '{}', p_budget,
+               p_lane) s
+    loop
+        return next;
+        if kind = 'lane' then
+            return;
+        end if;
+    end loop;
+    if pg_try_advisory_xact_lock(hashtextextended('outlast.claim', 0)) then
+        return query
+        select c.*, null::bigint, null::text
+          from outlast.claim(
+               p_session, p_pools, p_agents, p_versions, p_defaults, p_limit, p_config, p_fence, p_now, p_after,
+               p_marks, p_counts, p_few, p_short) c;
+    else
+        item := null;
+        kind := null;
+        task := null;
+        now := coalesce(p_now, outlast.clock_us());
         refused := false;
         return next;
     end if;
