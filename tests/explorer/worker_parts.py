@@ -117,7 +117,7 @@ def _along(answers: list[Any]) -> Any:
 
 @acts("submit_and_claim", **{**TAKES, "merge": _along})
 def _submit_and_claim(props: Props) -> Any:
-    return [_new(props, 4, key="key-twin", priority=3)], _claiming(props.spare)
+    return [_new(props, 90, key="key-twin", priority=3)], _claiming(props.spare)
 
 
 @acts("reconcile")
