@@ -69,3 +69,27 @@ async def test_what_a_task_is_loaded_with_is_looked_up_task_by_task(
         read = await line.run(lambda connection: connection.fetchval(READ_ALL)) - before
         await line.run(lambda connection: connection.execute("commit"))
         assert 0 < read < GROWN // 4
+
+
+LOOKED = (
+    "select coalesce(idx_scan, 0) from pg_stat_xact_user_tables"
+    " where schemaname = 'outlast' and relname = 'posts'"
+)
+"""How often this transaction has looked into an index of what is left for other tasks."""
+
+
+async def test_an_end_is_taken_by_one_look_however_many_lie_there(
+    scene: Scene, store: PostgresStore
+) -> None:
+    parent = await scene.running()
+    for number in range(12):
+        kid = await scene.claim_task(await scene.child(parent, f"kid-{number}"))
+        await scene.write(kid, scene.success(heard=True, result="1"))
+    line = store._flush_line
+    await line.run(lambda connection: connection.execute("begin"))
+    records = [scene.step(f"kid-{number}", kind="child", result="1", takes_end=True) for number in (3, 7, 11)]
+    await scene.write(parent, *records)
+    looks = await line.run(lambda connection: connection.fetchval(LOOKED))
+    await line.run(lambda connection: connection.execute("commit"))
+    assert looks == len(records)
+    assert len((await store.dump())["posts"]) == 9

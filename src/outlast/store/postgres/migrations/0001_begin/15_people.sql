@@ -31,7 +31,8 @@ create table outlast.posts (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000, autovacuum_vacuum_cost_delay = 0,
     vacuum_truncate = off);
 
-create index posts_name on outlast.posts (tenant, task, name, seq);
+-- The name stands before the task, so that nobody takes this for the primary key and walks through all of a task's posts.
+create index posts_name on outlast.posts (tenant, name, task, seq);
 
 -- Tasks whose calls a switch holds back: written with the refusal of an intent, by the switch that stood. Those whose
 -- switch stands no more are found by that, told, and forgotten.

@@ -258,10 +258,10 @@ begin
                               (v_ends ->> 'task')::text[], (v_ends ->> 'key')::text[]) as x (place, tenant, task, key)
                  where h_ok[x.place >> 20]
             ), there as materialized (
-                select p.tenant, p.task, p.name, p.seq
+                select p.tenant, p.task, p.name, p.at
                   from ends e
                  cross join lateral (
-                       select p.tenant, p.task, p.name, p.seq
+                       select p.tenant, p.task, p.name, p.ctid as at
                          from outlast.posts p
                         where p.tenant = e.tenant and p.task = e.task and p.name = e.key and p.kind = 'child'
                         order by p.seq
@@ -270,7 +270,7 @@ begin
             ), gone as (
                 delete from outlast.posts p
                  using there t
-                 where p.tenant = t.tenant and p.task = t.task and p.seq = t.seq
+                 where p.ctid = t.at
             )
             select array_agg(e.place) into v_places
               from ends e

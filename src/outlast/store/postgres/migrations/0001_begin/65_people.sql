@@ -218,6 +218,7 @@ declare
     v_tenant text[];
     v_task text[];
     v_seq bigint[];
+    v_at tid[];
     v_by text[];
     v_scope text[];
     v_held_tenant text[];
@@ -231,8 +232,9 @@ declare
     v_tenants text[] := '{}';
     v_tasks text[] := '{}';
 begin
-    select array_agg(p.tenant), array_agg(p.task), array_agg(p.seq) into v_tenant, v_task, v_seq
-      from (select p.tenant, p.task, p.seq
+    select array_agg(p.tenant), array_agg(p.task), array_agg(p.seq), array_agg(p.at)
+      into v_tenant, v_task, v_seq, v_at
+      from (select p.tenant, p.task, p.seq, p.ctid as at
               from outlast.posts p
              order by p.tenant, p.task, p.seq
              limit p_limit
@@ -300,9 +302,7 @@ begin
         end if;
     end loop;
 
-    delete from outlast.posts p
-     using unnest(v_tenant, v_task, v_seq) as x (tenant, task, seq)
-     where p.tenant = x.tenant and p.task = x.task and p.seq = x.seq;
+    delete from outlast.posts p using unnest(v_at) as x (at) where p.ctid = x.at;
     delete from outlast.held_tasks h
      using unnest(v_by, v_scope, v_held_tenant, v_held_task) as x (by_tenant, scope, tenant, task)
      where h.by_tenant = x.by_tenant and h.scope = x.scope and h.tenant = x.tenant and h.task = x.task;
