@@ -71,7 +71,7 @@ class Outlast(Declarations):
     ) -> None:
         super().__init__()
         self.name = ids.check_name(name, "app name")
-        self.offers = Offers()
+        self._offers = Offers()
         self.operations = Operations(self)
         self.pauses = Pauses(self)
         self.approvals = Approvals(self)
@@ -139,7 +139,7 @@ class Outlast(Declarations):
         await self.store.open()
         self._opened = True
         self._tail = Tail(self.store)
-        self._submitter = Submitter(self.store, self.offers)
+        self._submitter = Submitter(self.store, self._offers)
 
     async def close(self) -> None:
         """Release everything; what was in a database in memory is gone then. Idempotent."""
@@ -168,7 +168,7 @@ class Outlast(Declarations):
             callback=self.callback_place,
             gateway=self.gateway_place(),
             ended=self._told_end,
-            offers=self.offers,
+            offers=self._offers,
         )
 
     def gateway_place(self) -> GatewayPlace:

@@ -23,13 +23,15 @@ from outlast.core.record import record
 from outlast.engine.offers import Offer, Offers
 from outlast.engine.registry import Registry
 from outlast.errors import InvalidInput, InvalidRequest, StoreUnavailable, Unserializable
-from outlast.store.contract import FEW_TASKS, Store
+from outlast.store.contract import FEW_TASKS, SHORT_BYTES, Store
 from outlast.store.records import ANY_VERSION, Submission, Submitted
 
 GROUP = 1_000
 """Tasks that are stored in one transaction."""
 GROUP_BYTES = 8 << 20
 """How much of inputs is stored in one transaction, unless one alone is more."""
+ALONG_BYTES = FEW_TASKS * SHORT_BYTES
+"""How much of inputs goes into a transaction that claims as well."""
 RETRIES = 3
 DEFAULT_TENANT = "default"
 
@@ -169,7 +171,8 @@ class Submitter:
     async def _store_group(self, group: list[Submission]) -> list[Submitted]:
         probes.reach("submit.before_commit")
         # A transaction that claims as well is a short one: others wait for the claimers' lock.
-        offer = self._offers.take(group) if len(group) <= FEW_TASKS else None
+        small = len(group) <= FEW_TASKS and sum(len(one.input) for one in group) <= ALONG_BYTES
+        offer = self._offers.take(group) if small else None
         if offer is not None and (answered := await self._store_and_claim(group, offer)) is not None:
             probes.reach("submit.after_commit")
             return answered
@@ -191,16 +194,13 @@ class Submitter:
         """Store a group and claim for the worker that offers to; None where that may not have come about."""
         try:
             answer = await self._store.submit_and_claim(group, offer.request)
-        except StoreUnavailable as error:
-            offer.fail(error)
-            return None
-        except BaseException:
-            offer.answer(None)
+        except BaseException as error:
+            # Whatever it was, it may have been behind the commit.
+            offer.lose(error)
+            if isinstance(error, StoreUnavailable):
+                return None
             raise
-        if answer is None:
-            offer.answer(None)
-            return None
-        verdicts, reply = answer
+        verdicts, reply = answer or (None, None)
         offer.answer(reply)
         return verdicts
 

@@ -49,8 +49,8 @@ def lost_claim_forgotten(patch: Patch) -> None:
 
 
 @defect("whoever took an offer to claim says, where the answer was lost, that nothing was tried")
-def lost_offer_withdrawn(patch: Patch) -> None:
-    patch.set(Offer, "fail", lambda offer, error: offer.answer(None))
+def lost_offer_answered(patch: Patch) -> None:
+    patch.set(Offer, "lose", lambda offer, why: offer.answer(None))
 
 
 @defect("what somebody has claimed for a worker that offered to is forgotten, as its wait is over")

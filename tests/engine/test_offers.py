@@ -15,7 +15,7 @@ from outlast.errors import StoreUnavailable
 from outlast.handle import TaskHandle
 from outlast.store.contract import Store
 from outlast.store.records import ClaimReply, ClaimRequest, Serves, Submission
-from outlast.submitting import Request
+from outlast.submitting import ALONG_BYTES, Request
 
 IDLE_S = 60.0
 """How long a worker of these tests waits before it looks again by itself."""
@@ -32,10 +32,10 @@ class Told(Offers):
         super().make(offer)
         self.made.set()
 
-    async def wait(self) -> None:
-        """Wait until there is one that nobody has taken."""
+    async def wait(self, store: Watched) -> None:
+        """Wait until there is one that stands for long, since there was nothing to claim before."""
         async with asyncio.timeout(PATIENCE_S):
-            while not self._open:
+            while not (self._open and store.nothing):
                 self.made.clear()
                 await self.made.wait()
 
@@ -46,6 +46,7 @@ class Watched:
     def __init__(self, store: Store) -> None:
         self._store = store
         self.verbs: list[str] = []
+        self.nothing = False
         self.along: Callable[[Callable[[], Any]], Any] = lambda work: work()
 
     def __getattr__(self, name: str) -> Any:
@@ -57,6 +58,7 @@ class Watched:
 
     async def claim(self, request: ClaimRequest) -> ClaimReply:
         reply = await self._store.claim(request)
+        self.nothing = not reply.claims
         if reply.claims:
             self.verbs.append(f"claim {len(reply.claims)}")
         return reply
@@ -67,6 +69,7 @@ class Watched:
 
     async def submit_and_claim(self, batch: Sequence[Submission], request: ClaimRequest) -> Any:
         self.verbs.append(f"submit {len(batch)} and claim")
+        self.nothing = False
         return await self.along(lambda: self._store.submit_and_claim(batch, request))
 
 
@@ -80,7 +83,7 @@ async def watched(store: Store) -> Watched:
 async def idle(watched: Watched) -> Any:
     """An open app with a worker that has done one task, and waits for another."""
     house = House(watched)  # type: ignore[arg-type]
-    house.app.offers = Told()
+    house.app._offers = Told()
 
     @house.app.agent
     async def echo(task: TaskContext, text: str = "") -> str:
@@ -96,8 +99,9 @@ async def idle(watched: Watched) -> Any:
 
 async def offered(house: House) -> None:
     """Wait until a worker offers to claim."""
-    assert isinstance(house.app.offers, Told)
-    await house.app.offers.wait()
+    assert isinstance(house.app._offers, Told)
+    assert isinstance(house.store, Watched)
+    await house.app._offers.wait(house.store)
 
 
 async def attempts(house: House, handle: TaskHandle) -> list[tuple[int, str]]:
@@ -119,6 +123,12 @@ async def test_many_at_once_are_submitted_alone(idle: House, watched: Watched) -
     for handle in handles:
         assert (await idle.ended(handle)).state == "succeeded"
     assert watched.verbs[0] == "submit 20"
+
+
+async def test_a_long_one_is_submitted_alone(idle: House, watched: Watched) -> None:
+    handle = await idle.submit("echo", text="x" * ALONG_BYTES)
+    assert len((await idle.ended(handle)).result) == ALONG_BYTES
+    assert watched.verbs[0] == "submit 1"
 
 
 async def test_a_worker_that_serves_something_else_is_not_asked(idle: House, watched: Watched) -> None:
@@ -182,8 +192,35 @@ async def test_a_fault_is_the_callers_and_the_worker_goes_on(idle: House, watche
         await idle.submit("echo", text="never")
     watched.along = lambda work: work()
     await offered(idle)
+    assert "reconcile" in watched.verbs
     handle = await idle.submit("echo", text="next")
     assert (await idle.ended(handle)).result == "next"
+
+
+async def test_a_worker_that_is_cancelled_takes_nothing_from_the_caller(
+    idle: House, watched: Watched
+) -> None:
+    held, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(work: Any) -> Any:
+        held.set()
+        await go.wait()
+        return await work()
+
+    watched.along = slow
+    calling = asyncio.create_task(idle.submit("echo", text="kept"))
+    async with asyncio.timeout(PATIENCE_S):
+        await held.wait()
+    [(_, running)] = idle.workers
+    idle.workers.clear()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    go.set()
+    handle = await calling
+    # Its session is gone, so that it claims nothing.
+    assert (await handle.get()).state == "queued"
+    idle.start()
+    assert (await idle.ended(handle)).result == "kept"
 
 
 async def test_a_caller_who_gives_up_takes_nothing_from_the_worker(idle: House, watched: Watched) -> None:

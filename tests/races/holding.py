@@ -153,3 +153,24 @@ def start(act: Awaitable[T]) -> asyncio.Task[T]:
 async def ended(twin: asyncio.Task[T]) -> T:
     """Wait for the end of a twin that nothing holds up any more."""
     return await asyncio.wait_for(twin, PATIENCE)
+
+
+@asynccontextmanager
+async def long_waits(url: str, function: str) -> AsyncIterator[None]:
+    """Let a function of the database wait for locks as long as a test may take."""
+    connection = await asyncpg.connect(url)
+    try:
+        [short] = await connection.fetchval(
+            "select proconfig from pg_proc where pronamespace = 'outlast'::regnamespace and proname = $1",
+            function,
+        )
+        assert short.startswith("lock_timeout=")
+        await connection.execute(f"alter function outlast.{function} set lock_timeout = '{PATIENCE}s'")
+        try:
+            yield
+        finally:
+            await connection.execute(
+                f"alter function outlast.{function} set lock_timeout = '{short.partition('=')[2]}'"
+            )
+    finally:
+        await connection.close()

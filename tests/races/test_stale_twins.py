@@ -18,6 +18,7 @@ from outlast.store.rows import Publication
 from outlast.store.scheduling import Fired, PutSchedule, SchedulePut, ScheduleSet
 from outlast.testing.checkers import check_all
 from outlast.testing.store_suite import scheduling
+from outlast.testing.store_suite.claiming_along import asks, both, like
 from outlast.testing.store_suite.scene import HOUR, SECOND, Scene, changed
 
 # ── entries of the journal ───────────────────────────────────────────────────────────────────────
@@ -174,6 +175,26 @@ async def _a_claim_behind_its_fence(scene: Scene) -> None:
     await scene.store.reconcile(session, [], fence=1, now=scene.now)
     with pytest.raises(AssertionError):
         await nothing_changes(scene, lambda: scene.claim_task(record, session=session))
+    assert (await scene.task(record)).state == "queued"
+
+
+@stale("submit_and_claim")
+async def _a_submit_that_claims_for_a_swept_session(scene: Scene) -> None:
+    """The task is there, and nobody has it."""
+    record, session = await like(scene), await scene.session()
+    scene.pass_time(61 * SECOND)
+    await scene.sweep()
+    _, reply = await both(scene, [record], asks(session, record))
+    assert (reply.refused, reply.claims, await scene.rows("leases", record)) == (True, (), [])
+    assert (await scene.task(record)).state == "queued"
+
+
+@stale("submit_and_claim")
+async def _a_submit_that_claims_behind_its_fence(scene: Scene) -> None:
+    record, session = await like(scene), await scene.session()
+    await scene.store.reconcile(session, [], fence=1, now=scene.now)
+    _, reply = await both(scene, [record], asks(session, record))
+    assert (reply.refused, reply.claims, await scene.rows("leases", record)) == (True, (), [])
     assert (await scene.task(record)).state == "queued"
 
 

@@ -42,6 +42,7 @@ VERBS: frozenset[str] = frozenset(
 FENCED = frozenset(
     {
         "submit",
+        "submit_and_claim",
         "renew",
         "retire",
         "claim",

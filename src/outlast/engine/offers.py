@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
+from outlast.errors import StoreUnavailable
 from outlast.store.records import ANY_VERSION, ClaimReply, ClaimRequest, Submission
 
 
@@ -30,14 +31,17 @@ class Offer:
         self._reply: asyncio.Future[ClaimReply | None] = self.loop.create_future()
 
     def answer(self, reply: ClaimReply | None) -> None:
-        """Answer it; None: nothing was tried."""
-        self._reply.set_result(reply)
-        self._answered()
+        """Answer it; None: nothing was done."""
+        # A worker that was cancelled waits no more.
+        if not self._reply.done():
+            self._reply.set_result(reply)
+            self._answered()
 
-    def fail(self, error: Exception) -> None:
+    def lose(self, why: BaseException) -> None:
         """Say that nobody knows what became of it."""
-        self._reply.set_exception(error)
-        self._answered()
+        if not self._reply.done():
+            self._reply.set_exception(StoreUnavailable(f"a claim that went along with a submit: {why}"))
+            self._answered()
 
     async def reply(self) -> ClaimReply | None:
         """Wait for what an offer that was taken is answered. Raises StoreUnavailable."""

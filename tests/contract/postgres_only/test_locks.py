@@ -16,7 +16,8 @@ from outlast.errors import Busy, StoreUnavailable
 from outlast.store.contract import BatchRejected
 from outlast.store.entries import Batch
 from outlast.store.postgres import PostgresStore, failures
-from outlast.store.records import ClaimRequest, Evidence, Serves, SessionRenewal, TaskRef
+from outlast.store.records import Evidence, Serves, SessionRenewal, TaskRef
+from outlast.testing.store_suite.claiming_along import asks, like
 from outlast.testing.store_suite.scene import SECOND, Scene, changed
 
 
@@ -144,20 +145,9 @@ async def test_many_stale_entries_hide_nobody_behind_them(scene: Scene, beside: 
     assert (await scene.store.dump())["queue"] == []
 
 
-async def _like(scene: Scene, **changes: Any) -> Any:
-    """Make a task where another has stood, and a claim that would take it."""
-    first = await scene.submit(key=None, priority=0)
-    await scene.write(await scene.claim_task(first), scene.success())
-    record = scene.submission(agent=first.agent, pool=first.pool, priority=0, **changes)
-    serves = (Serves(agent=record.agent, version="v"),)
-    request = ClaimRequest(
-        session=await scene.session(), pools=(record.pool,), serves=serves, limit=5, config="config-1"
-    )
-    return record, request
-
-
 async def test_who_submits_waits_for_no_claimer(scene: Scene, beside: Any) -> None:
-    record, request = await _like(scene)
+    record = await like(scene)
+    request = asks(await scene.session(), record)
     async with beside.transaction():
         await beside.execute("select pg_advisory_xact_lock(hashtextextended('outlast.claim', 0))")
         verdicts, reply = await scene.store.submit_and_claim([record], request, now=scene.now)
@@ -169,7 +159,8 @@ async def test_who_submits_waits_for_no_claimer(scene: Scene, beside: Any) -> No
 
 
 async def test_a_claim_does_not_go_along_where_a_twin_is_open(scene: Scene, beside: Any) -> None:
-    record, request = await _like(scene)
+    record = await like(scene)
+    request = asks(await scene.session(), record)
     twin = replace(scene.submission(), key=record.key, request_digest=record.request_digest)
     transaction = beside.transaction()
     await transaction.start()
@@ -187,27 +178,12 @@ async def test_a_claim_does_not_go_along_where_a_twin_is_open(scene: Scene, besi
 
 
 async def test_what_cannot_be_stored_does_not_go_along(scene: Scene) -> None:
-    record, request = await _like(scene)
+    record = await like(scene)
+    request = asks(await scene.session(), record)
     before = await scene.store.dump()
     spoilt = replace(record, input='{"a": "\x00"}')
     assert await scene.store.submit_and_claim([spoilt], request, now=scene.now) is None
     assert changed(before, await scene.store.dump()) == {}
-
-
-async def test_a_session_that_is_being_swept_gets_nothing_along(
-    scene: Scene, beside: Any, connect: Any
-) -> None:
-    record, request = await _like(scene)
-    sweeping = await connect()
-    async with sweeping.transaction():
-        await sweeping.fetch("select from sessions where id = $1 for update", request.session)
-        going = asyncio.create_task(scene.store.submit_and_claim([record], request, now=scene.now))
-        await until_blocked(beside, "submit")
-        await sweeping.execute("update sessions set lost_at = 1 where id = $1", request.session)
-    verdicts, reply = await going
-    assert [verdict.kind for verdict in verdicts] == ["accepted"]
-    assert (reply.refused, reply.claims) == (True, ())
-    assert (await scene.task(record)).state == "queued"
 
 
 async def test_claimers_of_many_processes_take_each_task_once(

@@ -78,9 +78,7 @@ LOOKED = (
 """How often this transaction has looked into an index of what is left for other tasks."""
 
 
-async def test_an_end_is_taken_by_one_look_however_many_lie_there(
-    scene: Scene, store: PostgresStore
-) -> None:
+async def test_an_end_is_taken_by_one_look_however_many_lie_there(scene: Scene, store: PostgresStore) -> None:
     parent = await scene.running()
     for number in range(12):
         kid = await scene.claim_task(await scene.child(parent, f"kid-{number}"))

@@ -68,7 +68,8 @@ async def open_app(member: Member, offers: Offers | None = None) -> Outlast:
     offers: of the workers in the same process, where there are any.
     """
     app = Outlast("people", store=member.store)
-    app.offers = offers or app.offers
+    if offers is not None:
+        app._offers = offers
     app.registry = APP.registry
     while True:
         try:

@@ -295,7 +295,8 @@ $$;
 -- claimed, as if there were nothing to claim: to wait here for its lock would be to wait with a batch in hand.
 --
 -- Lock order: keys and rows of the batch as in submit, but without parents' heads, which claimers may wait for; then as
--- in claim, whose lock is only tried. Nobody who has that one waits for keys.
+-- in claim, whose lock is only tried. Nobody who has that one waits for keys. What waits here waits shortly, as a worker
+-- waits with it.
 create function outlast.submit_and_claim(
     p_tenant text[], p_task text[], p_key text[], p_digest text[], p_agent text[], p_version text[], p_pool text[],
     p_priority integer[], p_input text[], p_user text[], p_deadline_us bigint[], p_run_at bigint[], p_trace text[],
@@ -307,7 +308,7 @@ create function outlast.submit_and_claim(
                  deadline_at bigint, cancelling boolean, lane bigint, now bigint, refused boolean, input text,
                  user_name text, trace text, submitted_at bigint, failures bigint, attempts bigint, budget text,
                  depth integer, item bigint, kind text)
-language plpgsql volatile as $$
+language plpgsql volatile set lock_timeout = '100ms' as $$
 #variable_conflict use_column
 begin
     for item, kind, task in
