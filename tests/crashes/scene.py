@@ -45,6 +45,12 @@ class Scene:
             name, "tests.crashes.client", key, pool, invoice, probe=probe, environ=self._environ
         )
 
+    def beside(self, name: str, *probe: Trigger, key: str, pool: str, invoice: str) -> Process:
+        """Start a process that submits two tasks beside a worker of its own."""
+        return self.fleet.start(
+            name, "tests.crashes.beside", key, pool, invoice, probe=probe, environ=self._environ
+        )
+
     async def submit(self, agent: str, input: dict[str, Any], **options: Any) -> TaskHandle:
         """Submit a task, and remember that it was accepted."""
         handle = await self.app.submit(agent, input, **options)

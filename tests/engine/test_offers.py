@@ -3,74 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 from tests.engine.house import PATIENCE_S, House
+from tests.offering import Watched, tell, told_of
 
 from outlast import TaskContext
 from outlast.engine.offers import Offer, Offers
 from outlast.errors import StoreUnavailable
 from outlast.handle import TaskHandle
 from outlast.store.contract import Store
-from outlast.store.records import ClaimReply, ClaimRequest, Serves, Submission
+from outlast.store.records import ClaimRequest, Serves, Submission
 from outlast.submitting import ALONG_BYTES, Request
 
 IDLE_S = 60.0
 """How long a worker of these tests waits before it looks again by itself."""
-
-
-class Told(Offers):
-    """Offers that tell when there is one."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.made = asyncio.Event()
-
-    def make(self, offer: Offer) -> None:
-        super().make(offer)
-        self.made.set()
-
-    async def wait(self, store: Watched) -> None:
-        """Wait until there is one that stands for long, since there was nothing to claim before."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not (self._open and store.nothing):
-                self.made.clear()
-                await self.made.wait()
-
-
-class Watched:
-    """A store that notes what is submitted and claimed, and may do it in a way of its own."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.verbs: list[str] = []
-        self.nothing = False
-        self.along: Callable[[Callable[[], Any]], Any] = lambda work: work()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def submit(self, batch: Sequence[Submission], **more: Any) -> Any:
-        self.verbs.append(f"submit {len(batch)}")
-        return await self._store.submit(batch, **more)
-
-    async def claim(self, request: ClaimRequest) -> ClaimReply:
-        reply = await self._store.claim(request)
-        self.nothing = not reply.claims
-        if reply.claims:
-            self.verbs.append(f"claim {len(reply.claims)}")
-        return reply
-
-    async def reconcile(self, *arguments: Any, **more: Any) -> Any:
-        self.verbs.append("reconcile")
-        return await self._store.reconcile(*arguments, **more)
-
-    async def submit_and_claim(self, batch: Sequence[Submission], request: ClaimRequest) -> Any:
-        self.verbs.append(f"submit {len(batch)} and claim")
-        self.nothing = False
-        return await self.along(lambda: self._store.submit_and_claim(batch, request))
 
 
 @pytest.fixture
@@ -83,7 +31,7 @@ async def watched(store: Store) -> Watched:
 async def idle(watched: Watched) -> Any:
     """An open app with a worker that has done one task, and waits for another."""
     house = House(watched)  # type: ignore[arg-type]
-    house.app._offers = Told()
+    tell(house.app)
 
     @house.app.agent
     async def echo(task: TaskContext, text: str = "") -> str:
@@ -99,9 +47,7 @@ async def idle(watched: Watched) -> Any:
 
 async def offered(house: House) -> None:
     """Wait until a worker offers to claim."""
-    assert isinstance(house.app._offers, Told)
-    assert isinstance(house.store, Watched)
-    await house.app._offers.wait(house.store)
+    await told_of(house.app).wait()
 
 
 async def attempts(house: House, handle: TaskHandle) -> list[tuple[int, str]]:
