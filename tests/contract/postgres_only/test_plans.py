@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from outlast.store.postgres import PostgresStore
-from outlast.store.records import TaskRef
+from outlast.store.records import Serves, TaskRef
 from outlast.store.rows import EventCursor
 from outlast.testing.store_suite.scene import Scene
 
@@ -84,6 +84,7 @@ async def test_an_end_is_taken_by_one_look_however_many_lie_there(scene: Scene, 
         kid = await scene.claim_task(await scene.child(parent, f"kid-{number}"))
         await scene.write(kid, scene.success(heard=True, result="1"))
     line = store._flush_line
+    await line.run(lambda connection: connection.execute("select pg_stat_force_next_flush()"))
     await line.run(lambda connection: connection.execute("begin"))
     records = [scene.step(f"kid-{number}", kind="child", result="1", takes_end=True) for number in (3, 7, 11)]
     await scene.write(parent, *records)
@@ -91,3 +92,24 @@ async def test_an_end_is_taken_by_one_look_however_many_lie_there(scene: Scene, 
     await line.run(lambda connection: connection.execute("commit"))
     assert looks == len(records)
     assert len((await store.dump())["posts"]) == 9
+
+
+LANES_READ = READ_ALL + " and relname = 'lanes'"
+
+
+async def test_a_claim_looks_only_at_lanes_that_it_serves(scene: Scene, store: PostgresStore) -> None:
+    """Its plans are made while there are few."""
+    first = await scene.submit()
+    await scene.claim_task(first)
+    await scene.accept([scene.submission(tenant=f"tenant-{n}", agent="other") for n in range(GROWN)])
+    await scene.accept([scene.submission(agent=first.agent, pool=first.pool) for _ in range(20)])
+    session, line = await scene.session(), store._claim_line
+    # What was read before is not counted.
+    await line.run(lambda connection: connection.execute("select pg_stat_force_next_flush()"))
+    await line.run(lambda connection: connection.execute("begin"))
+    serves = [Serves(agent=first.agent, version="version-9")]
+    reply = await scene.claim(session, pools=[first.pool], serves=serves, limit=20)
+    read = await line.run(lambda connection: connection.fetchval(LANES_READ))
+    await line.run(lambda connection: connection.execute("commit"))
+    assert len(reply.claims) == 20
+    assert 0 < read < GROWN // 4

@@ -195,13 +195,24 @@ begin
 
         v_now := coalesce(p_now, outlast.clock_us());
         if t_place <> '{}' then
-            -- Where the tasks stand once they are bound to a version; that lane may not exist yet.
+            -- Where the tasks stand once they are bound to a version; that lane may not exist yet. Many tasks stand in few
+            -- lanes, each of which is looked up by itself, however few lanes there were when this was planned.
             for v_try in 1..2 loop
-                select array_agg(b.id order by c.place) into q_bind
+                with bound as materialized (
+                    select d.lane, d.version, b.id as bind
+                      from (select distinct x.lane, x.version from unnest(q_lane, q_version) as x (lane, version)) d
+                     cross join lateral (select l.pool, l.agent, l.tenant, l.priority
+                                           from outlast.lanes l
+                                          where l.id = d.lane
+                                          limit 1) l
+                      left join lateral (select b.id
+                                           from outlast.lanes b
+                                          where b.pool = l.pool and b.agent = l.agent and b.version = d.version
+                                            and b.tenant = l.tenant and b.priority = l.priority
+                                          limit 1) b on true)
+                select array_agg(w.bind order by c.place) into q_bind
                   from unnest(q_lane, q_version) with ordinality as c (lane, version, place)
-                  join outlast.lanes l on l.id = c.lane
-                  left join outlast.lanes b on b.pool = l.pool and b.agent = l.agent and b.version = c.version
-                   and b.tenant = l.tenant and b.priority = l.priority;
+                  join bound w on w.lane = c.lane and w.version = c.version;
                 exit when array_position(q_bind, null) is null;
                 insert into outlast.lanes (pool, agent, version, tenant, priority, weight)
                 select distinct l.pool, l.agent, c.version, l.tenant, l.priority, l.weight
@@ -245,11 +256,13 @@ begin
         -- Entries whose task was taken just now, or is not queued there any more, have done their service.
         with gone as (
             delete from outlast.queue q
-             using unnest(q_lane, q_xid, q_seq, q_tenant, q_task) as c (lane, xid, seq, tenant, task)
+             using unnest(q_lane, q_xid, q_seq, q_tenant, q_task) with ordinality
+                   as c (lane, xid, seq, tenant, task, place)
              where q.lane = c.lane and q.xid = c.xid and q.seq = c.seq
-               and not exists (select from outlast.tasks t
-                                where t.tenant = c.tenant and t.id = c.task and t.state = 'queued'
-                                  and t.lane = c.lane)
+               and (c.place = any(t_place)
+                    or not exists (select from outlast.tasks t
+                                    where t.tenant = c.tenant and t.id = c.task and t.state = 'queued'
+                                      and t.lane = c.lane))
             returning 1)
         select count(*) into v_stale from gone;
 
