@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from outlast.store.postgres import PostgresStore
 from outlast.store.records import Serves, TaskRef
 from outlast.store.rows import EventCursor
@@ -113,3 +115,24 @@ async def test_a_claim_looks_only_at_lanes_that_it_serves(scene: Scene, store: P
     await line.run(lambda connection: connection.execute("commit"))
     assert len(reply.claims) == 20
     assert 0 < read < GROWN // 4
+
+
+TASKS_READ = READ_ALL + " and relname = 'tasks'"
+
+
+async def test_whether_an_entry_is_stale_is_asked_of_its_task_alone(
+    scene: Scene, store: PostgresStore, beside: Any
+) -> None:
+    session, line = await scene.session(), store._claim_line
+    claim = {"pools": ["pool-a"], "serves": [Serves(agent="agent-a", version="v")], "limit": 5}
+    for grown in (0, GROWN):
+        await scene.accept([scene.submission(agent="other") for _ in range(grown)])
+        gone = await scene.submit(agent="agent-a", pool="pool-a")
+        await beside.execute("update tasks set state = 'cancelled' where id = $1", gone.task)
+        await line.run(lambda connection: connection.execute("select pg_stat_force_next_flush()"))
+        await line.run(lambda connection: connection.execute("begin"))
+        assert (await scene.claim(session, **claim)).claims == ()
+        read = await line.run(lambda connection: connection.fetchval(TASKS_READ))
+        await line.run(lambda connection: connection.execute("commit"))
+        assert await scene.rows("queue", gone) == []
+        assert read < 10

@@ -80,7 +80,8 @@ create table outlast.approvals (
     primary key (tenant, id)
 ) with (fillfactor = 70);
 
-create unique index approvals_operation on outlast.approvals (tenant, task, key, number);
+-- The task stands before the tenant, so that nobody takes this for the primary key and walks through all of a tenant's.
+create unique index approvals_operation on outlast.approvals (task, tenant, key, number);
 create index approvals_pending on outlast.approvals (tenant, created_at, id) where state = 'pending';
 
 create table outlast.votes (

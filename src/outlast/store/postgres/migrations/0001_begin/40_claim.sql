@@ -253,16 +253,17 @@ begin
              order by g.place;
         end if;
 
-        -- Entries whose task was taken just now, or is not queued there any more, have done their service.
+        -- Entries whose task was taken just now, or is not queued there any more, have done their service. Asked by a look
+        -- for one row: an exists may be answered by reading a whole table once.
         with gone as (
             delete from outlast.queue q
              using unnest(q_lane, q_xid, q_seq, q_tenant, q_task) with ordinality
                    as c (lane, xid, seq, tenant, task, place)
              where q.lane = c.lane and q.xid = c.xid and q.seq = c.seq
                and (c.place = any(t_place)
-                    or not exists (select from outlast.tasks t
-                                    where t.tenant = c.tenant and t.id = c.task and t.state = 'queued'
-                                      and t.lane = c.lane))
+                    or (select true from outlast.tasks t
+                         where t.tenant = c.tenant and t.id = c.task and t.state = 'queued' and t.lane = c.lane
+                         limit 1) is null)
             returning 1)
         select count(*) into v_stale from gone;
 

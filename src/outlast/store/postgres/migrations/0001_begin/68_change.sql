@@ -136,9 +136,10 @@ begin
               from outlast.operations o
              where o.tenant = v_item.tenant and o.task = v_item.task and (v_before is null or o.position < v_before)
                and (o.state not in ('succeeded', 'failed')
-                    or exists (select from outlast.operations u
-                                where u.tenant = o.tenant and u.task = o.task and u.key = o.key || '/undo'
-                                  and u.kind = 'compensation' and u.state in ('succeeded', 'unknown')))
+                    or (select true from outlast.operations u
+                         where u.tenant = o.tenant and u.task = o.task and u.key = o.key || '/undo'
+                           and u.kind = 'compensation' and u.state in ('succeeded', 'unknown')
+                         limit 1))
              order by o.position, o.key);
         if v_keys <> '{}' then
             return query select 'unsettled', v_keys, null;
