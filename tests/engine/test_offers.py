@@ -50,6 +50,24 @@ async def offered(house: House) -> None:
     await told_of(house.app).wait()
 
 
+async def under_way(
+    house: House, watched: Watched, *, text: str
+) -> tuple[asyncio.Task[TaskHandle], asyncio.Event]:
+    """Submit beside a worker; answer the caller, and what lets its transaction begin."""
+    held, go = asyncio.Event(), asyncio.Event()
+
+    async def slow(work: Any) -> Any:
+        held.set()
+        await go.wait()
+        return await work()
+
+    watched.along = slow
+    calling = asyncio.create_task(house.submit("echo", text=text))
+    async with asyncio.timeout(PATIENCE_S):
+        await held.wait()
+    return calling, go
+
+
 async def attempts(house: House, handle: TaskHandle) -> list[tuple[int, str]]:
     """Answer how each attempt at a task has ended."""
     said = [(one.epoch, one.kind) for one in await house.events(handle) if one.kind.startswith("attempt.")]
@@ -146,17 +164,7 @@ async def test_a_fault_is_the_callers_and_the_worker_goes_on(idle: House, watche
 async def test_a_worker_that_is_cancelled_takes_nothing_from_the_caller(
     idle: House, watched: Watched
 ) -> None:
-    held, go = asyncio.Event(), asyncio.Event()
-
-    async def slow(work: Any) -> Any:
-        held.set()
-        await go.wait()
-        return await work()
-
-    watched.along = slow
-    calling = asyncio.create_task(idle.submit("echo", text="kept"))
-    async with asyncio.timeout(PATIENCE_S):
-        await held.wait()
+    calling, go = await under_way(idle, watched, text="kept")
     [(_, running)] = idle.workers
     idle.workers.clear()
     running.cancel()
@@ -170,17 +178,7 @@ async def test_a_worker_that_is_cancelled_takes_nothing_from_the_caller(
 
 
 async def test_a_caller_who_gives_up_takes_nothing_from_the_worker(idle: House, watched: Watched) -> None:
-    held, go = asyncio.Event(), asyncio.Event()
-
-    async def slow(work: Any) -> Any:
-        held.set()
-        await go.wait()
-        return await work()
-
-    watched.along = slow
-    calling = asyncio.create_task(idle.submit("echo", text="given up"))
-    async with asyncio.timeout(PATIENCE_S):
-        await held.wait()
+    calling, go = await under_way(idle, watched, text="given up")
     calling.cancel()
     await asyncio.gather(calling, return_exceptions=True)
     go.set()
@@ -193,17 +191,7 @@ async def test_a_caller_who_gives_up_takes_nothing_from_the_worker(idle: House, 
 async def test_a_worker_that_stops_waits_for_whoever_has_taken_its_offer(
     idle: House, watched: Watched
 ) -> None:
-    held, go = asyncio.Event(), asyncio.Event()
-
-    async def slow(work: Any) -> Any:
-        held.set()
-        await go.wait()
-        return await work()
-
-    watched.along = slow
-    calling = asyncio.create_task(idle.submit("echo", text="late"))
-    async with asyncio.timeout(PATIENCE_S):
-        await held.wait()
+    calling, go = await under_way(idle, watched, text="late")
     (worker, running), *_ = idle.workers
     worker.stop()
     go.set()

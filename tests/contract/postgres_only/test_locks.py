@@ -16,6 +16,7 @@ from outlast.errors import Busy, StoreUnavailable
 from outlast.store.contract import BatchRejected
 from outlast.store.entries import Batch
 from outlast.store.postgres import PostgresStore, failures
+from outlast.store.postgres.adapter import WORN
 from outlast.store.records import Evidence, Serves, SessionRenewal, TaskRef
 from outlast.testing.store_suite.claiming_along import asks, like
 from outlast.testing.store_suite.scene import SECOND, Scene, changed
@@ -145,14 +146,19 @@ async def test_many_stale_entries_hide_nobody_behind_them(scene: Scene, beside: 
     assert (await scene.store.dump())["queue"] == []
 
 
-async def test_who_submits_waits_for_no_claimer(scene: Scene, beside: Any) -> None:
+async def test_who_submits_waits_for_no_claimer(scene: Scene, store: PostgresStore, beside: Any) -> None:
     record = await like(scene)
     request = asks(await scene.session(), record)
     async with beside.transaction():
         await beside.execute("select pg_advisory_xact_lock(hashtextextended('outlast.claim', 0))")
+        worn = dict.fromkeys(store._taken, WORN)
+        assert worn
+        store._taken.update(worn)
         verdicts, reply = await scene.store.submit_and_claim([record], request, now=scene.now)
         assert ([verdict.kind for verdict in verdicts], reply.claims) == (["accepted"], ())
         assert (reply.now, reply.refused) == (scene.now, False)
+        # No lane's mark was moved, so that what was taken from it still counts.
+        assert store._taken == worn
     assert [claimed.task for claimed in (await scene.store.claim(request, now=scene.now)).claims] == [
         record.task
     ]

@@ -247,9 +247,12 @@ class PostgresStore(Changing):
 
     def _claimed(self, rows: Sequence[asyncpg.Record], worn: dict[int, int]) -> ClaimReply:
         """Read what a claim has answered, and count what it took."""
+        at = rows[0]["now"]
+        if rows[0]["refused"] is None:
+            # Another claimer was at work: nothing was looked at, and no mark moved.
+            return ClaimReply(now=at, claims=())
         for lane in worn:
             self._taken.pop(lane, None)
-        at = rows[0]["now"]
         if rows[0]["task"] is None:
             return ClaimReply(now=at, claims=(), refused=rows[0]["refused"])
         claims = []

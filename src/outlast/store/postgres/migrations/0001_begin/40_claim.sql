@@ -306,7 +306,7 @@ $$;
 
 -- Accept a batch and, in the same transaction, claim. Answers submit's rows, which have an item, and behind them
 -- claim's, which have none; or submit's row lane alone: nothing was done. Where another claimer is at work nothing is
--- claimed, as if there were nothing to claim: to wait here for its lock would be to wait with a batch in hand.
+-- claimed, and refused is null: to wait here for its lock would be to wait with a batch in hand.
 --
 -- Lock order: keys and rows of the batch as in submit, but without parents' heads, which claimers may wait for; then as
 -- in claim, whose lock is only tried. Nobody who has that one waits for keys. What waits here waits shortly, as a worker
@@ -348,7 +348,7 @@ begin
         kind := null;
         task := null;
         now := coalesce(p_now, outlast.clock_us());
-        refused := false;
+        refused := null;
         return next;
     end if;
 end
